@@ -7,13 +7,10 @@ the times depend on the machine.
 """
 
 import argparse
-import os
-import platform
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from time import perf_counter
 
 from msgspec.structs import replace
 
@@ -53,7 +50,6 @@ class Outcome:
     w: int | None
     within_capacity: bool
     nodes: int
-    seconds: float
 
 
 def make_cluster(capacities: Sequence[int]) -> Cluster:
@@ -106,30 +102,28 @@ def applications() -> dict[str, Problem]:
     return {name: make_problem(topology, capacities) for name, (topology, capacities) in APPLICATIONS.items()}
 
 
-def make_plan(name: str, problem: Problem) -> tuple[Problem, Plan, float]:
-    """Return the problem as the scheduler gets it, its validated plan, and the seconds it took."""
+def make_plan(name: str, problem: Problem) -> tuple[Problem, Plan]:
+    """Return the problem as the scheduler gets it, and its validated plan."""
     scheduler = make_scheduler(name)
     if scheduler.needs.online or scheduler.needs.traffic == "required":
         problem = with_traffic(problem)
-    start = perf_counter()
-    plan = scheduler.place(problem)
-    return problem, plan, perf_counter() - start
+    return problem, scheduler.place(problem)
 
 
 def evaluate(name: str, problem: Problem) -> Outcome:
     """Return the outcome of a scheduler on a case."""
     try:
-        problem, plan, seconds = make_plan(name, problem)
+        problem, plan = make_plan(name, problem)
     except MillraceError:
-        return Outcome(None, False, 0, 0.0)
+        return Outcome(None, False, 0)
     (topology,) = problem.topologies
     complete = len(plan.placements[topology.id].assignments) == len(topology.executors)
     costs = cost(problem, plan.placements)
     within_capacity = not any(node.overloaded for node in loads_by_node(problem, plan))
-    return Outcome(costs.inter_node_edges if complete else None, within_capacity, costs.nodes_used, seconds)
+    return Outcome(costs.inter_node_edges if complete else None, within_capacity, costs.nodes_used)
 
 
-def micro_row(name: str, best: dict[tuple[str, str, int], int], timed: bool = True) -> list[str]:
+def micro_row(name: str, best: dict[tuple[str, str, int], int]) -> list[str]:
     """Return a scheduler's row of the table of micro-benchmarks."""
     outcomes = {case: evaluate(name, problem) for case, problem in micro_benchmarks().items()}
     sums: list[str] = []
@@ -140,7 +134,6 @@ def micro_row(name: str, best: dict[tuple[str, str, int], int], timed: bool = Tr
     valid = [case for case, each in outcomes.items() if each.w is not None and each.within_capacity]
     optimal = sum(outcomes[case].w == best[case] for case in valid)
     above = [outcomes[case].w / best[case] - 1 for case in valid if best[case]]  # type: ignore[operator]  # not None
-    times = [each.seconds for each in outcomes.values()]
     return [
         f"`{name}`",
         *sums,
@@ -149,22 +142,21 @@ def micro_row(name: str, best: dict[tuple[str, str, int], int], timed: bool = Tr
         str(optimal),
         f"{statistics.fmean(above):.1%}" if above else "-",
         f"{statistics.fmean(each.nodes for each in outcomes.values()):.1f}",
-        *([f"{statistics.median(times) * 1e3:.1f}", f"{max(times) * 1e3:.0f}"] if timed else []),
     ]
 
 
-def application_row(name: str, timed: bool = True) -> list[str]:
+def application_row(name: str) -> list[str]:
     """Return a scheduler's row of the table of applications; (!) marks a W where a node exceeds its capacity."""
     outcomes = [evaluate(name, problem) for problem in applications().values()]
     cells = ["-" if each.w is None else f"{each.w}{'' if each.within_capacity else ' (!)'}" for each in outcomes]
-    return [f"`{name}`", *cells, *([f"{max(each.seconds for each in outcomes) * 1e3:.0f}"] if timed else [])]
+    return [f"`{name}`", *cells]
 
 
 def optima() -> dict[tuple[str, str, int], int]:
     """Return the proven minimum of W of every micro-benchmark."""
     best: dict[tuple[str, str, int], int] = {}
     for case, problem in micro_benchmarks().items():
-        solved, plan, _ = make_plan("optimal", problem)
+        solved, plan = make_plan("optimal", problem)
         assert plan.details["proven"], case
         best[case] = cost(solved, plan.placements).inter_node_edges
     return best
@@ -176,16 +168,6 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> 
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, rule, *rows))
 
 
-def optimum_table(best: dict[tuple[str, str, int], int]) -> str:
-    """Return the table of the minimum of W by size."""
-    head = ["executors", *(f"{shape}, {cluster}" for cluster in CLUSTERS for shape in SHAPES)]
-    rows = [
-        [str(size), *(str(best[shape, cluster, size]) for cluster in CLUSTERS for shape in SHAPES)]
-        for size in MICRO_SIZES
-    ]
-    return table(head, rows, left=0)
-
-
 MICRO_HEAD = [
     "scheduler",
     *(f"{shape}, {name}" for name in ("equal", "unequal") for shape in SHAPES),
@@ -194,41 +176,29 @@ MICRO_HEAD = [
     "of these optimal",
     "above optimum",
     "nodes",
-    "ms, median",
-    "ms, largest",
 ]
 
 TEXT = """# All schedulers on the same cases
 
-Written by `benchmarks/compare_cases.py`: every scheduler that Millrace registers, with its default parameters and under
-the wrapper that validates its plans. Only the times depend on the machine.
+Written by `benchmarks/compare_cases.py`: every scheduler with its default parameters.
+`millrace place --compare` does the same for your own cluster and topology ([tutorial](../tutorial.md)).
 
 The cases are those of Eskandari, Mair, Huang, Eyers: *I-Scheduler*, 2020. An executor has weight 1, a communicating
-pair has rate 1, and **W** is the rate between nodes. Every node has one slot, and a topology requests as many workers
-as there are nodes, so that a scheduler decides about nodes alone. CPU, memory and cores of a node are in proportion to
-its capacity. Schedulers that revise running topologies get the traffic of the model, one tuple/s per pair.
-`millrace place --compare` makes such a comparison for your own cluster and topology ([tutorial](../tutorial.md)).
+pair has rate 1 (also as observed traffic), and **W** is the rate between nodes. Every node has one slot, and CPU,
+memory and cores in proportion to its capacity; a topology requests as many workers as there are nodes.
 
-Not every scheduler minimises W. Those of Storm balance numbers of executors, `pipeline-linear` and `pmod` minimise the
-cost of communication steps, `er-stream` uses few nodes, and several do not model capacity. Where a W is *below* the
-optimum, a node exceeds its capacity; the column "within capacity" has the number of cases in which no node does. Those
-of Flink need a slot per executor of the largest component, which the clusters of the applications do not have.
+Not every scheduler minimises W, and several do not model capacity: where a W is *below* the optimum, a node exceeds
+it. Flink's need a slot per executor of the largest component, which the clusters of the applications do not have.
 
 ## The 72 micro-benchmarks
 
 Linear, diamond and star of 10, 12, ... 32 executors, on 10 equal nodes (10 x 4) and on unequal ones (3 x 6, 3 x 4,
-4 x 2). The first six columns are sums of W over 12 sizes, `-` where an executor of some case was not placed. "Placed"
-and the next two columns count cases; "above optimum" is the mean over the cases within capacity; "nodes" is the mean
-number of nodes used.
+4 x 2). The first six columns are sums of W over 12 sizes, `-` where an executor of some case was not placed; the next
+three count cases; "above optimum" is the mean over the cases within capacity.
 
 {micro}
 
-The minimum of W, proven by `optimal`:
-
-{optima}
-
-One of the cases, 20 executors in a star on unequal nodes, by {pictured}. The width of a line is the traffic between two
-nodes:
+20 executors in a star on unequal nodes, by {pictured}:
 
 {pictures}
 
@@ -238,11 +208,6 @@ Smart homes (DEBS 2014, query 1; 40 executors, 400 pairs) and frequent routes of
 executors, 420 pairs). W, with (!) where a node exceeds its capacity:
 
 {applications}
-
-## Time
-
-{machine}. A time is that of one call of `place` in a process that has loaded the scheduler's module. The largest time
-includes what a scheduler loads at its first call.
 """
 
 
@@ -255,7 +220,7 @@ def draw_pictures(folder: Path) -> list[Path]:
     """Draw one case placed by three schedulers; return the paths."""
     drawn: list[PlacedProblem] = []
     for name in PICTURED_SCHEDULERS:
-        problem, plan, _ = make_plan(name, pictured_case())
+        problem, plan = make_plan(name, pictured_case())
         drawn.append(PlacedProblem(problem, plan, make_placement_file(name, {}, problem, plan, 0.0)))
     return draw(drawn, folder)
 
@@ -263,15 +228,11 @@ def draw_pictures(folder: Path) -> list[Path]:
 def page(names: Sequence[str]) -> str:
     """Return the text of the page."""
     best = optima()
-    machine = f"{os.cpu_count()} CPUs ({platform.machine()}), Python {platform.python_version()}"
-    load = os.getloadavg()[0]
     return TEXT.format(
         micro=table(MICRO_HEAD, [micro_row(name, best) for name in names]),
-        optima=optimum_table(best),
-        applications=table(["scheduler", *APPLICATIONS, "ms, largest"], [application_row(name) for name in names]),
+        applications=table(["scheduler", *APPLICATIONS], [application_row(name) for name in names]),
         pictured=", ".join(f"`{name}`" for name in PICTURED_SCHEDULERS),
         pictures="\n".join(f"![{name}]({PICTURES.name}/{name}.svg)" for name in PICTURED_SCHEDULERS),
-        machine=f"{machine}, load {load:.1f} (with other processes)" if load > 1 else machine,
     )
 
 

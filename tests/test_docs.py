@@ -37,12 +37,6 @@ def _section(page: str, heading: str) -> str:
     return found.group(1)
 
 
-def test_the_reference_of_the_command_line_is_current() -> None:
-    script = DOCS / "reference" / "make_cli.py"
-    page = runpy.run_path(str(script))["page"]()
-    assert (DOCS / "reference" / "cli.md").read_text() == page, f"run: .venv/bin/python {script.relative_to(ROOT)}"
-
-
 DEMO = runpy.run_path(str(DOCS / "tools" / "make_demo.py"))
 
 
@@ -61,14 +55,10 @@ def test_no_rate_in_the_readme_is_typed_by_hand() -> None:
     assert re.findall(r"\d[\d,.]* (?:%|tuples|J|W|ms)\b", page) == []
 
 
-@pytest.mark.parametrize(
-    "name", sorted(re.findall(r"^## millrace ([\w-]+)$", (DOCS / "reference/cli.md").read_text(), re.MULTILINE))
-)
-def test_every_command_shows_an_example(name: str) -> None:
-    assert (
-        f"millrace {name}"
-        in _section((DOCS / "reference/cli.md").read_text(), f"millrace {name}").split("xample", 1)[1]
-    )
+def test_every_command_shows_an_example() -> None:
+    texts = runpy.run_path(str(DOCS / "reference" / "make_cli.py"))["help_texts"]()
+    assert len(texts) > 20
+    assert [name for name, text in texts.items() if name not in text.partition("xample")[2]] == []
 
 
 @pytest.mark.parametrize(

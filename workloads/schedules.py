@@ -53,7 +53,6 @@ class PiecewiseConstant:
         self._rates = [(rate.numerator, rate.denominator) for rate in rates]
 
     def due_ns(self, record: int) -> int:
-        """See `Schedule.due_ns`."""
         wanted = record * self._unit
         begun_ns = 0
         if self._period_ns is not None:
@@ -65,7 +64,6 @@ class PiecewiseConstant:
         return begun_ns + self._starts[step] - (self._reached[step] - wanted) * under // (over * self._unit)
 
     def due_count(self, elapsed_ns: int) -> int:
-        """See `Schedule.due_count`."""
         if elapsed_ns < 0:
             return 0
         before = 0
@@ -107,7 +105,6 @@ class SineWave:
         self._rates = [round(_RATE_UNIT * (1 + amplitude * sin(turn))) for turn in turns]
 
     def due_ns(self, record: int) -> int:
-        """See `Schedule.due_ns`."""
         periods, wanted = divmod(record * _UNIT, self._period)
         begun_ns = periods * self._period_ns
         if not wanted:
@@ -127,7 +124,6 @@ class SineWave:
         return begun_ns + into
 
     def due_count(self, elapsed_ns: int) -> int:
-        """See `Schedule.due_count`."""
         if elapsed_ns < 0:
             return 0
         periods, into = divmod(elapsed_ns, self._period_ns)
@@ -190,7 +186,6 @@ class PoissonArrivals:
         self._leaf: _Leaf = (-1, 0, 0, [])
 
     def due_ns(self, record: int) -> int:
-        """See `Schedule.due_ns`."""
         path = self._emitted
         level, place, low, middle, high = path[-1]
         while record >> level != place:
@@ -210,7 +205,6 @@ class PoissonArrivals:
         return -(-(low + (span if at == _LEAF - 1 else span * draws[at] >> 32)) >> _FRACTION_BITS)
 
     def due_count(self, elapsed_ns: int) -> int:
-        """See `Schedule.due_count`."""
         if elapsed_ns < 0:
             return 0
         now = elapsed_ns << _FRACTION_BITS

@@ -32,7 +32,6 @@ class PlannedRun(NamedTuple):
 
     @property
     def labels(self) -> dict[str, str]:
-        """See `labels_of`."""
         return labels_of(self.workload, self.scheduler, self.cpu, self.factors)
 
     @property

@@ -65,5 +65,5 @@ def claims_command(
             out.mkdir(parents=True, exist_ok=True)
             replace_file(out / "claims.json", claims_json(found).encode())
             for name, claims in files.items():
-                replace_file(out / f"{name}.md", claims_page(claims, found[name], name).encode())
+                replace_file(out / f"{name}.md", claims_page(claims, found[name]).encode())
         click.echo(printable(f"pages: {out}"))

@@ -25,21 +25,26 @@ JSON_MARK = '"verdict":'
 """Text that every page, and the JSON document of any claims, contains."""
 
 
-def claims_page(claims: ClaimsFile, judged: Sequence[Judged], paper: str) -> str:
-    """Return the page of a paper: how often which verdict, a table of all claims, and what each rests on.
+def claims_page(claims: ClaimsFile, judged: Sequence[Judged]) -> str:
+    """Return the page of a paper: how often which verdict, a table of all claims, and what each verdict rests on.
+
+    Pending claims are in the table only; their agendas are what `millrace claims --pending` lists.
 
     Args:
         claims: the claims of the paper.
         judged: the same with verdicts.
-        paper: its folder among the agendas.
     """
     lines = [f"# {claims.paper}", "", claims.about.strip(), ""]
     lines += [f"{_counted(judged)}. {PAGE_MARK}.", ""]
-    lines.append(markdown(("claim", "figure", "claimed", "measured", "verdict"), [_row(each) for each in judged]))
+    headings = ("claim", "figure", "in words", "claimed", "measured", "verdict")
+    rows = [(identity, source, each.claim.says, *rest) for each in judged for identity, source, *rest in [_row(each)]]
+    lines.append(markdown(headings, rows))
     for each in judged:
-        lines += [f"## {each.claim.id}", "", each.claim.says, ""]
+        if each.verdict == "pending":
+            continue
+        lines += [f"## {each.claim.id}", ""]
         lines += [f"- **{each.verdict}**: {each.reason}"]
-        lines += [f"- {text}" for text in _details(each, paper)] + [""]
+        lines += [f"- {text}" for text in _details(each)] + [""]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -167,23 +172,22 @@ def _using(seen: Evidence) -> list[str]:
     ]
 
 
-def _details(judged: Judged, paper: str) -> list[str]:
+def _details(judged: Judged) -> list[str]:
     claim, seen = judged.claim, judged.evidence
     if claim.untestable:
         return []
     at = f" at {factors_text(claim.factors)}" if claim.factors else ""
     where = f", window {claim.window}" if claim.window else ""
-    found = [f"agendas: `papers/{paper}/small/{claim.experiment}`, `papers/{paper}/lab/{claim.experiment}`{at}"]
     rival = f" against {claim.rival}" if claim.rival else ""
-    found.append(f"metric: {METRICS[claim.metric].title} of {claim.workload} under {claim.ours}{rival}{where}")
+    found = [f"metric: {METRICS[claim.metric].title} of {claim.workload} under {claim.ours}{rival}{where}{at}"]
     if seen is not None:
         load = UNKNOWN if seen.load is None else "as fast as possible" if math.isinf(seen.load) else f"{seen.load:.2f}"
         ours, other = (UNKNOWN if each is None else f"{each:g}" for each in seen.nodes)
         found.append(f"results: `{seen.campaign}`")
         found.append(f"load: {load}; nodes used: {ours} by {claim.ours}, {other} by {claim.rival}")
         found += [f"{label}: {using}" for label, using in zip((claim.ours, claim.rival), _using(seen), strict=True)]
-        found.append(f"repetitions: {seen.n}; {seen.suspect} left out because of suspect runs")
         if seen.suspect:
+            found.append(f"repetitions: {seen.n}; {seen.suspect} left out because of suspect runs")
             found.append(f"with the suspect runs: {_measured(seen.with_suspect)}; one is suspect because: {seen.doubt}")
         others = [f"{label} {text}" for label, each in seen.others.items() if (text := _measured(each))]
         if others:

@@ -75,11 +75,9 @@ class LineProgress:
     """View that prints a line for every event and every ten seconds."""
 
     def open(self) -> None:
-        """See `ProgressView`."""
         self._next = time.monotonic() + PLAIN_EVERY_S
 
     def draw(self, live: LiveRecord) -> None:
-        """See `ProgressView`."""
         if live.run is not None and time.monotonic() >= self._next:
             self._next = time.monotonic() + PLAIN_EVERY_S
             flow = flow_in_words(live)
@@ -89,7 +87,6 @@ class LineProgress:
             )
 
     def print_line(self, text: str, style: str = "") -> None:
-        """See `ProgressView`."""
         click.echo(printable(text), err=True)
 
     def close(self) -> None:
@@ -104,19 +101,15 @@ class Display:
         self._live = Live(console=console, auto_refresh=False, transient=True)
 
     def open(self) -> None:
-        """See `ProgressView`."""
         self._live.start()
 
     def draw(self, live: LiveRecord) -> None:
-        """See `ProgressView`."""
         self._live.update(Group(*head(live)), refresh=True)
 
     def print_line(self, text: str, style: str = "") -> None:
-        """See `ProgressView`."""
         self._live.console.print(Text(printable(text), style=style))
 
     def close(self) -> None:
-        """See `ProgressView`."""
         self._live.stop()
 
 

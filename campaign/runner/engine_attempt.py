@@ -99,7 +99,6 @@ class EngineAttempt(RunAttempt):
         self._namespaces: Mapping[str, LocalNode] = {} if cluster is None else cluster.nodes
 
     async def run(self) -> RunRecord:
-        """See `RunAttempt.run`."""
         self._enter("preparing the engine")
         engine, programs = await in_daemon_thread(partial(ready, self._name))
         job = await asyncio.to_thread(self._make_job)
@@ -118,13 +117,11 @@ class EngineAttempt(RunAttempt):
         return await self._measure(job, outcome)
 
     async def keep_logs(self, fault: MillraceError) -> str:
-        """See `RunAttempt.keep_logs`."""
         target = self._folder / "logs" / f"attempt-{self._job.attempt}"
         await asyncio.to_thread(copy_logs, self._engine_folder / LOGS, target)
         return str(target.relative_to(self._folder))
 
     def record(self, status: RunStatus, reason: str) -> RunRecord:
-        """See `RunAttempt.record`."""
         return replace(super().record(status, reason), engine=self._engine)
 
     def _make_job(self) -> EngineJob:

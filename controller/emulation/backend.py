@@ -61,7 +61,6 @@ class EmulatedBackend(SshBackend):
 
     @property
     def claim(self) -> ClusterClaim:
-        """See `Backend.claim`."""
         return claim_of(self._inventory)
 
     @property
@@ -84,7 +83,6 @@ class EmulatedBackend(SshBackend):
 
     @property
     def local_nodes(self) -> "EmulatedNodes":
-        """See `Backend.local_nodes`."""
         return EmulatedNodes(self._up)
 
     def check(self) -> None:
@@ -144,7 +142,6 @@ class EmulatedNodes:
 
     @property
     def nodes(self) -> Mapping[str, LocalNode]:
-        """See `LocalNodes.nodes`."""
         hierarchy, network = find_hierarchy(), self._description.network
         found = {}
         for name, member in self._description.members.items():
@@ -162,19 +159,16 @@ class EmulatedNodes:
 
     @property
     def controller(self) -> LocalNode:
-        """See `LocalNodes.controller`."""
         end = self._description.network.controller
         return LocalNode(end.address, end.path)
 
     async def limit(self) -> Mapping[str, float]:
-        """See `LocalNodes.limit`."""
         answer = await asyncio.to_thread(ask, self._folder, "limit")
         if answer.faults:
             raise RunError("; ".join(answer.faults))
         return answer.shares
 
     async def lift(self) -> None:
-        """See `LocalNodes.lift`."""
         await asyncio.to_thread(ask, self._folder, "lift")
 
     @property

@@ -179,7 +179,6 @@ class LoopbackTransport:
         return below(self._path, source)
 
     async def remove(self) -> None:
-        """See `Transport.remove`."""
         await asyncio.to_thread(shutil.rmtree, self._path, ignore_errors=True)
 
 
@@ -198,15 +197,12 @@ class FolderReplicas:
         return below(self._folder, name)
 
     async def replicate(self, node: str, file: str, name: str) -> None:
-        """See `ReplicaStore.replicate`."""
         await self._transports[node].replicate(file, self.path(name))
 
     async def restore(self, name: str, node: str, file: str) -> None:
-        """See `ReplicaStore.restore`."""
         await self._transports[node].put(self.path(name), file)
 
     async def drop(self, folder: str) -> None:
-        """See `ReplicaStore.drop`."""
         await asyncio.to_thread(shutil.rmtree, self.path(folder), ignore_errors=True)
 
 

@@ -85,11 +85,9 @@ class SshTransport:
         return _Agent(channel, self._lease, f"{AGENT}={mark}")
 
     async def put(self, source: Path, target: str, on_progress: OnProgress = ignore_progress) -> None:
-        """See `Transport.put`."""
         await self._files.put(source, f"{self._name}/{target}", on_progress)
 
     async def replicate(self, source: str, target: Path) -> None:
-        """See `Transport.replicate`."""
         await self._files.replicate(f"{self._name}/{source}", target)
 
     async def fetch(self, source: str, pattern: str) -> Path:
@@ -251,7 +249,6 @@ class SshBackend:
         }
 
     async def check_room(self, input_bytes: int) -> None:
-        """See `Backend.check_room`."""
         needed = input_bytes + LEAST_FREE_BYTES
 
         async def check(node: _NodeAccess) -> None:

@@ -82,7 +82,6 @@ class RemoteProgram:
         return not (self._has_closed or self.has_ended)
 
     async def read_line(self) -> bytes:
-        """See `controller.nodes.transport.Remote`."""
         searched = 0
         while True:
             end = self._waiting.find(b"\n", searched)
@@ -104,7 +103,6 @@ class RemoteProgram:
         return line
 
     async def write(self, line: bytes) -> None:
-        """See `controller.nodes.transport.Remote`."""
         if self._has_closed:
             raise ConnectionError("it has ended")
         try:
@@ -113,7 +111,6 @@ class RemoteProgram:
             raise ConnectionError(str(fault)) from None
 
     def end_input(self) -> None:
-        """See `controller.nodes.transport.Remote`."""
         if not self._has_closed:
             self._writer.submit(self._shut)
 

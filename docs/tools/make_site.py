@@ -6,6 +6,7 @@ heading or picture, and anything that a page would load from another host end th
 
 import json
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -18,6 +19,7 @@ BUILD = ROOT / "build" / "docs"
 SITE = BUILD / "site"
 INDEX = ROOT / "docs" / "index.md"
 START = ROOT / "README.md"
+COMMANDS = ROOT / "docs" / "reference" / "cli.md"
 LINK = re.compile(r"\[([^][]*)\]\(([^)#\s:]+)(?:#[^)]*)?\)")
 COLOR = re.compile(r"\x1b\[[\d;]*m")
 
@@ -107,6 +109,8 @@ def main() -> int:
             sys.exit(f"{INDEX.relative_to(ROOT)}: {page.relative_to(ROOT)} is not there")
         copy(page)
     copy(ROOT / "docs" / "tools" / "site.css")
+    with (BUILD / "pages" / COMMANDS.relative_to(ROOT)).open("a") as page:
+        page.write("\n" + runpy.run_path(str(COMMANDS.with_name("make_cli.py")))["sections"]())
     (BUILD / "zensical.toml").write_text(configuration(sections))
     command = (sys.executable, "-m", "zensical", "build", "--strict")
     done = subprocess.run(command, cwd=BUILD, capture_output=True, text=True, check=False)

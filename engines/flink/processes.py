@@ -49,7 +49,6 @@ class FlinkProcesses(PlacedProcesses):
     place_s = 180.0
 
     def __init__(self, job: EngineJob, engine: Engine, programs: Path) -> None:
-        """See `PlacedProcesses`."""
         super().__init__(job, engine, programs)
         self._managers = task_managers(job.topology, job.places, job.addresses)
 

@@ -92,25 +92,21 @@ class ClassAffinity:
         self.start()
 
     def start(self) -> None:
-        """See `Affinity.start`."""
         self._rate: dict[int, int] = {}
         self._heap: list[tuple[int, int, int]] = []
 
     def remove(self, executor: int) -> None:
-        """See `Affinity.remove`."""
         kind = self._class_of[executor]
         if self._members[kind].pop() != executor:
             raise ValueError(f"executor {executor} is not the lowest of its class")
         self._offer(kind)
 
     def attract(self, executor: int) -> None:
-        """See `Affinity.attract`."""
         for kind in self._linked[self._class_of[executor]]:
             self._rate[kind] = self._rate.get(kind, 0) + 1
             self._offer(kind)
 
     def strongest(self) -> int | None:
-        """See `Affinity.strongest`."""
         while self._heap:
             rate, lowest, kind = self._heap[0]
             members = self._members[kind]
@@ -134,23 +130,19 @@ class RateAffinity:
         self.start()
 
     def start(self) -> None:
-        """See `Affinity.start`."""
         self._rate: dict[int, float] = {}
         self._heap: list[tuple[float, int]] = []
 
     def remove(self, executor: int) -> None:
-        """See `Affinity.remove`."""
         self._waiting.remove(executor)
 
     def attract(self, executor: int) -> None:
-        """See `Affinity.attract`."""
         for other, rate in self._rates[executor].items():
             if other in self._waiting and rate > 0:
                 self._rate[other] = self._rate.get(other, 0.0) + rate
                 heappush(self._heap, (-self._rate[other], other))
 
     def strongest(self) -> int | None:
-        """See `Affinity.strongest`."""
         while self._heap:
             rate, executor = self._heap[0]
             if executor in self._waiting and self._rate[executor] == -rate:

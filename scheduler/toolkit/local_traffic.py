@@ -93,7 +93,6 @@ class PairTraffic:
         self.work = 3 * len(weights)
 
     def of(self, nodes: "Integers") -> int:
-        """See `LocalTraffic.of`."""
         return int(self._weight[nodes[self._one] == nodes[self._other]].sum())
 
 
@@ -117,7 +116,6 @@ class ClassTraffic:
         self.work = len(classes.of) + (self._classes + 3 * len(links) + 2 * len(self._own)) * nodes
 
     def of(self, nodes: "Integers") -> int:
-        """See `LocalTraffic.of`."""
         import numpy as np
 
         counts = np.bincount(self._first + nodes, minlength=self._classes * self._nodes)

@@ -12,7 +12,7 @@ from analysis.records.descriptions import TRACE_TABLES
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 PAGE = (REFERENCE / "report.md").read_text()
-TABLES_PAGE = "\n".join((REFERENCE / name).read_text() for name in ("report-tables.md", "report-windows.md"))
+TABLES_PAGE = (REFERENCE / "report-tables.md").read_text()
 
 
 def section(table: str) -> str:

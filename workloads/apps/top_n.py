@@ -90,11 +90,9 @@ class WordTimes:
         self._index, self._of, self._step_ns = index, of, step_ns
 
     def due_ns(self, record: int) -> int:
-        """See `Schedule.due_ns`."""
         return (record * self._of + self._index) * self._step_ns
 
     def due_count(self, elapsed_ns: int) -> int:
-        """See `Schedule.due_count`."""
         return max(0, (elapsed_ns // self._step_ns - self._index) // self._of + 1)
 
 

@@ -260,7 +260,6 @@ class LineSpout(Spout):
         self.seek(msgspec.msgpack.decode(state, type=int))
 
     def seek(self, position: int) -> None:
-        """See `Seekable`."""
         self.position = position
         self._at = (self._index + position * self._step) % self._records
 

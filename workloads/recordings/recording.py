@@ -283,7 +283,6 @@ class RecordedSpout(Spout):
         self.seek(msgspec.msgpack.decode(state, type=int))
 
     def seek(self, position: int) -> None:
-        """See `Seekable`."""
         self.recording.skip(position)
 
 
@@ -327,7 +326,6 @@ class ColumnRecordedSpout(RecordedSpout, ColumnSpout):
         return msgspec.msgpack.encode(self._position)
 
     def seek(self, position: int) -> None:
-        """See `Seekable`."""
         super().seek(position)
         self._ahead = None
 

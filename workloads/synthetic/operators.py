@@ -138,7 +138,6 @@ class Generator(Spout):
         self.seek(msgspec.msgpack.decode(state, type=int))
 
     def seek(self, position: int) -> None:
-        """See `Seekable`."""
         self._position = position
 
 

@@ -42,12 +42,10 @@ class LocalIncoming(Incoming):
     sender_end: "LocalOutgoing"
 
     def close(self) -> None:
-        """See `Incoming.close`."""
         self.sender_end.closed = True
         self.drop()
 
     def drop(self) -> None:
-        """See `Incoming.drop`."""
         del self.sender_end
 
     def _give_back(self, rows: int, nbytes: int) -> None:
@@ -266,7 +264,6 @@ class RemoteIncoming(Incoming):
         super().deliver_mark(mark)
 
     def close(self) -> None:
-        """See `Incoming.close`."""
         self._credit(0, 0)
 
     def drop(self) -> None:

@@ -141,6 +141,5 @@ class CountingInbox:
         self._append, self._count = inbox.append, count
 
     def append(self, delivery: Delivery) -> None:
-        """See `channel.Inbox`."""
         self._count(len(delivery.rows))
         self._append(delivery)

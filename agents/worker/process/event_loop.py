@@ -144,7 +144,6 @@ class Selector(selectors.EpollSelector):
     """
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        """See `selectors.BaseSelector.select`."""
         if timeout is not None and timeout > 0:
             ready, _, _ = select.select((self,), (), (), timeout)
             if not ready:

@@ -56,7 +56,6 @@ class StateStore:
         self._thread: Thread | None = None
 
     def read(self, barrier: int, executor: str) -> Snapshot:
-        """See `interfaces.Store.read`."""
         path = self._run.snapshot(barrier, executor)
         try:
             return Snapshot.read(path.read_bytes())
@@ -66,15 +65,12 @@ class StateStore:
             raise RunError(f"{path} is {fault}") from None
 
     def save(self, barrier: int, executor: str, snapshot: Snapshot, settled: Sequence[AnswerRows] = ()) -> None:
-        """See `interfaces.Store.save`."""
         self._put(_Task(barrier, executor, snapshot, settled))
 
     def delete_before(self, before: int) -> None:
-        """See `interfaces.Store.delete_before`."""
         self._put(before)
 
     def write_answer(self, executor: str, answer: AnswerRows) -> Mapping[str, tuple[str, ...]]:
-        """See `interfaces.Store.write_answer`."""
         return self._write_rows(f"{answer.table}-{executor}", executor, answer)
 
     def done(self) -> list[StoredSnapshot]:

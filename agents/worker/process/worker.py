@@ -64,13 +64,11 @@ class Links:
         self.by_peer: dict[int, PeerLink] = {}
 
     def wire(self, peer: int) -> PeerLink:
-        """See `interfaces.Network.wire`."""
         if peer not in self.by_peer:
             self.by_peer[peer] = PeerLink(peer, self._epoch)
         return self.by_peer[peer]
 
     def connect(self, peers: set[int], places: Sequence[Slot], ports: Mapping[str, int]) -> None:
-        """See `interfaces.Network.connect`."""
         self._mesh.connect(
             {
                 peer: (self._addresses[places[peer].node], ports[f"{places[peer].node}/{places[peer].index}"])
@@ -80,7 +78,6 @@ class Links:
 
     @property
     def complete(self) -> bool:
-        """See `interfaces.Network.complete`."""
         return self._mesh.complete
 
     @property
