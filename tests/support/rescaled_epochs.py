@@ -8,9 +8,7 @@ from random import Random
 from typing import Any
 
 from msgspec.structs import replace
-from scripted_cluster import Replicas, ScriptedNode
-from scripted_disk import LAST
-from scripted_run import Limits, ScriptedRun, run_spec
+from scripted_run import LAST, Limits, ScriptedRun, run_spec
 from scripted_workload import answer_tables, with_inputs
 
 from agents.protocol import Connect, Cut, Go, Passed, Prepare, Ready, RunSpec, Slot, Stop, Stored, Worked
@@ -18,6 +16,7 @@ from agents.worker.executors.bolt import BoltExecutor
 from agents.worker.executors.spout import SpoutExecutor
 from agents.worker.task_graph.interfaces import AnswerRows
 from controller.coordinator.checkpoint_store import CheckpointStore
+from controller.simulation.cluster import MemoryReplicas, MessageQueue, NodeClock, SimulatedNode
 from inventory.errors import RunError
 from workloads.operators import Row
 from workloads.scaling import resized
@@ -57,8 +56,9 @@ class RescaledEpochs:
         self._aligns = aligns
         self.cuts: list[list[int]] = []
         self._random, self._seed = Random(seed), seed  # noqa: S311 - it must be repeatable
-        self._nodes = {name: ScriptedNode(name) for name in NODES}
-        self._replicas = Replicas(self._nodes)
+        agents = MessageQueue[Any](print, None)  # there are none
+        self._nodes = {name: SimulatedNode(NodeClock(), agents, agents) for name in NODES}
+        self._replicas = MemoryReplicas(self._nodes)
         self._store = CheckpointStore(self._replicas)
         self.specs: list[RunSpec] = []
         self.counted: Counter[str] = Counter()
@@ -100,7 +100,7 @@ class RescaledEpochs:
         asyncio.run(self._store.distribute(named, spec.stored))
         run = ScriptedRun(with_inputs(self._workload, self._inputs), LIMITS)
         for place in spec.workers:
-            run.add(spec, place, self._nodes[place.node].disk)
+            run.add(spec, place, self._nodes[place.node].files)
         for place in spec.workers:
             run.command(place, Connect(epoch=spec.epoch, ports={}))
             run.command(place, Go(epoch=spec.epoch, at_ns=0))
@@ -154,7 +154,5 @@ class RescaledEpochs:
     def answer(self) -> Mapping[str, Sequence[Row]]:
         """Return all rows of the answer, by table."""
         settled = [self._replicas.files[part.name] for part in self._store.parts]
-        last = [
-            part for node in self._nodes.values() for name, part in node.disk.files.items() if name.startswith(LAST)
-        ]
+        last = [part for node in self._nodes.values() for name, part in node.files.items() if name.startswith(LAST)]
         return answer_tables([part for part in (*settled, *last) if isinstance(part, AnswerRows)])
