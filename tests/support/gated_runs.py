@@ -11,9 +11,9 @@ from random import Random
 from typing import Any, Literal
 from unittest import mock
 
+from delivery_oracle import describe_run, random_topology
 from exactly_once_oracle import ExactlyOnceOracle
 from msgspec.structs import replace
-from random_topologies import describe_run, random_topology
 from scripted_cluster import ScriptedCluster
 from scripted_run import Limits, run_spec
 

@@ -8,9 +8,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Set
 from random import Random
 
-from as_columns import COLUMN_MODES
-from exactly_once_oracle import ExactlyOnceOracle
-from random_topologies import describe_run, random_topology
+from delivery_oracle import describe_run, random_topology
+from exactly_once_oracle import COLUMN_MODES, ExactlyOnceOracle
 from scripted_cluster import PHASES, ScriptedCluster
 from scripted_run import Limits, run_spec
 
