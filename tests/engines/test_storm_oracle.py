@@ -15,8 +15,18 @@ from random import Random
 from typing import Any
 
 import pytest
-from storm_round import StormRound, port_of, tasks
-from storm_rounds import STRATEGIES, default, even, isolation, multitenant, resource_aware, resource_aware_1_1
+from storm_rounds import (
+    STRATEGIES,
+    StormRound,
+    default,
+    even,
+    isolation,
+    multitenant,
+    port_of,
+    resource_aware,
+    resource_aware_1_1,
+    tasks,
+)
 
 from engines.installation import LOCK, install
 from inventory.errors import UnfitError
