@@ -186,7 +186,7 @@ def test_entry_points_can_be_loaded(name: str, target: str) -> None:
 DRAWING_LIMITS = {
     "analysis": (8, 16),
     "campaign": (8, 16),
-    "controller": (5, 10),
+    "controller": (6, 11),
     "agents/worker": (6, 12),
     "scheduler": (14, 31),
 }

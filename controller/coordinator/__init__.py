@@ -1,5 +1,5 @@
 """Coordination of one run: epochs, barriers, moves, recoveries.
 
 The coordinator reaches nodes, disks and clocks only through its `Environment`, and reads time only from the event
-loop. Tests therefore run it unchanged against scripted nodes in virtual time.
+loop. It therefore runs unchanged over simulated nodes in virtual time (`controller.simulation`).
 """

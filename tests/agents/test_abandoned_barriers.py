@@ -5,10 +5,9 @@ from random import Random
 
 import msgspec
 import pytest
-from delivery_oracle import SCHEMA, SIDE, DeliveryOracle
+from delivery_oracle import SCHEMA, SIDE, DeliveryOracle, random_topology
 from hypothesis import given
 from hypothesis import strategies as st
-from random_topologies import random_topology
 from scripted_run import Limits, ScriptedRun, run_spec, scripted_run
 
 from agents.protocol import Abandon, Cut, Drained, Moved, MoveToPlace, Passed, Prepare, Ready, Slot, Stop

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 import pytest
-from as_columns import COLUMN_MODES, as_columns
+from exactly_once_oracle import COLUMN_MODES, as_columns
 from executor_harness import CountingSpout, Downstream, EchoBolt, input_channel
 from hypothesis import given
 from hypothesis import strategies as st

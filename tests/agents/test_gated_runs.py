@@ -5,7 +5,7 @@ from random import Random
 
 import hypothesis
 import pytest
-from delivery_oracle import SCHEMA, SIDE
+from delivery_oracle import SCHEMA, SIDE, random_topology
 from exactly_once_oracle import ExactlyOnceOracle
 from gated_runs import GatedRun, level_of, run_and_check
 from hypothesis import given
@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from hypothesis_examples import one_in
 from msgspec.structs import replace
 from problems import nodes_of
-from random_topologies import random_topology
 from scripted_run import Limits, run_spec
 
 from agents.protocol import Gates, MoveToPlace, Slot

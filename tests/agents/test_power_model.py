@@ -4,8 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from metered_machines import metered, zones
-from recorded_host import RecordedHost, Script
+from recorded_host import RecordedHost, Script, metered, zones
 from trees import meters
 
 from agents.collected_traces import TABLES

@@ -6,8 +6,20 @@ import time
 from pathlib import Path
 
 import pytest
-from metered_machines import AMD, CLIENT, SERVER, metered, zones
-from recorded_host import DENIED, RecordedHost, Script, constant_power, fault, rapl_counter, square_wave
+from recorded_host import (
+    AMD,
+    CLIENT,
+    DENIED,
+    SERVER,
+    RecordedHost,
+    Script,
+    constant_power,
+    fault,
+    metered,
+    rapl_counter,
+    square_wave,
+    zones,
+)
 from trees import meters
 from trees.meters import POWERCAP, UNIT_61
 

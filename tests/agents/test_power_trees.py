@@ -3,8 +3,18 @@
 from pathlib import Path
 
 import pytest
-from metered_machines import AMD, CLIENT, SERVER, metered, zones
-from recorded_host import DENIED, RecordedHost, Script, constant_power, rapl_counter
+from recorded_host import (
+    AMD,
+    CLIENT,
+    DENIED,
+    SERVER,
+    RecordedHost,
+    Script,
+    constant_power,
+    metered,
+    rapl_counter,
+    zones,
+)
 from trees import meters
 from trees.meters import POWERCAP, UNIT_15, UNIT_61
 

@@ -8,10 +8,10 @@ from unittest import mock
 
 import msgspec
 import pytest
+from delivery_oracle import random_topology
 from exactly_once_oracle import ExactlyOnceOracle
 from hypothesis import given
 from hypothesis import strategies as st
-from random_topologies import random_topology
 from scripted_run import Limits, ScriptedRun, run_spec, scripted_run
 
 from agents.protocol import Abandon, Cut, Message, Moved, MoveToPlace, Passed, Precopied, Precopy, Prepare, Ready, Slot

@@ -6,7 +6,6 @@ from pathlib import Path
 from random import Random
 
 import pytest
-import virtual_time
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted_cluster import ScriptedCluster
@@ -17,6 +16,7 @@ from campaign.agenda.agenda import agenda_of
 from campaign.agenda.plan import CombinationPlan, plan_of
 from controller.coordinator.checkpoint_loop import ControlSettings
 from controller.coordinator.scripted_events import MoveExecutors, MoveRequest
+from controller.simulation.virtual_loop import run_in_virtual_time
 from inventory.cluster import cluster_from_document
 from inventory.documents import parse_document
 from inventory.values import Slot
@@ -121,7 +121,7 @@ def test_a_run_that_loses_a_node_continues_with_its_survivors_in_place(scheduler
             task.result()
         return cluster
 
-    cluster = virtual_time.run(run_cluster())
+    cluster = run_in_virtual_time(run_cluster())
     before = places | {mover: Slot("n3", 3)}
     assert calls == [({"n2"}, before)]
     assert survivors(before, {"n2"}).items() <= placed.items()

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from coordinator_runs import MID, run_coordinator
-from fake_nodes import FakeNodes
+from simulated_runs import MID, FakeNodes, run_coordinator
 
 from agents.collected_traces import collect
 from agents.protocol import Progress, Start, Work

@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from observed_rounds import nodes, observed, past_revision, round_at
-from simulated_cluster import SimulatedCluster, chain_topology, rates_of
+from observed_rounds import ObservedCluster, nodes, observed, past_revision, rates_of, round_at
+from problems import chain
 
 from campaign.commands.main import run
 from campaign.place.revise import DecisionReplay
@@ -50,9 +50,9 @@ def skewed() -> Rounds:
 
 def overloaded(windows: int = 12) -> Rounds:
     """Windows of a topology with an overloaded node, which er-stream changes; its memory decides when."""
-    topology = chain_topology(("s", 2), ("b", 3), ("k", 2))
+    topology = chain(2, 3, 2, names="sbk")
     names = [executor.name for executor in topology.executors]
-    simulated = SimulatedCluster(
+    simulated = ObservedCluster(
         nodes(4, slots=1, capacity=None, cores=1, frequencies_hz=(1_200_000_000, 2_400_000_000)),
         topology,
         dict(zip(names, ["n1", "n1", "n1", "n1", "n2", "n3", "n3"], strict=True)),

@@ -5,8 +5,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-from coordinator_runs import MID, run_coordinator
-from fake_nodes import PLACES, FakeNodes
+from simulated_runs import MID, PLACES, FakeNodes, run_coordinator
 
 from agents.protocol import Cut, Prepare, Slot
 from controller.coordinator.checkpoint_loop import ControlSettings
@@ -76,7 +75,7 @@ def test_a_node_that_returns_while_it_is_drained_stays_empty(up: bool) -> None:
         nodes.lose_node("n2")
         nodes.kill_worker(MID)
         await asyncio.sleep(2)
-        nodes.unreachable.clear()
+        nodes.return_node("n2")
 
     events = (NodeDown(DOWN_S, "n2"), *([NodeUp(DOWN_S + 2.5, "n2")] if up else []))
     nodes = run_coordinator(lambda: FakeNodes(ControlSettings(checkpoint_s=2, events=events)), 16, lose)

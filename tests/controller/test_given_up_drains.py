@@ -2,12 +2,12 @@
 
 import asyncio
 
-import virtual_time
-from fake_nodes import FakeNodes
+from simulated_runs import FakeNodes
 
 from agents.protocol import Drained, Finish, Progress, Work
 from controller.coordinator.checkpoint_loop import ControlSettings
 from controller.coordinator.live_metrics import LiveMetrics
+from controller.simulation.virtual_loop import run_in_virtual_time
 from inventory.times import NS
 
 LINKS = (("src", "mid"), ("mid", "sink"))
@@ -23,16 +23,14 @@ def stopped(within_s: float, kill: bool = False) -> tuple[bool, float, FakeNodes
             await coordinator.wait_until(start_ns + 5 * NS)
             nodes.unanswered.add(Drained)
             if kill:
-                asyncio.get_running_loop().call_later(
-                    within_s / 2, nodes.kill_worker, next(iter(nodes.worker_slots("n1")))
-                )
+                asyncio.get_running_loop().call_later(within_s / 2, nodes.kill_worker, next(iter(nodes.workers("n1"))))
             before = asyncio.get_running_loop().time()
             drained = await coordinator.stop(within_s)
             took_s = asyncio.get_running_loop().time() - before
             await coordinator.finish()
         return drained, took_s, nodes
 
-    return virtual_time.run(run())
+    return run_in_virtual_time(run())
 
 
 def test_a_topology_that_does_not_drain_in_time_is_given_up() -> None:

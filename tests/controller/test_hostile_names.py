@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pyarrow.parquet
 import pytest
-from fake_nodes import PLACES, spec_of
 from hostile_names import NAMES, SandboxFolder
 from hypothesis import HealthCheck, given, settings
+from simulated_runs import PLACES, spec_of
 from sshd import lab
 
 from agents.protocol import Drained, Profile, Stored

@@ -7,7 +7,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import virtual_time
 from observed_rounds import chain, nodes
 
 from controller.coordinator.event_log import EventLog
@@ -16,6 +15,7 @@ from controller.coordinator.online_loop import OnlineLoop, OnlineSettings
 from controller.coordinator.rescheduling import Carry, RevisionFinished, RevisionSettings
 from controller.coordinator.scripted_events import SetCpu
 from controller.coordinator.timeline import Timeline
+from controller.simulation.virtual_loop import run_in_virtual_time
 from inventory.errors import RunError
 from scheduler.online.revision import Revision, Rhythm
 from scheduler.problem import Problem
@@ -64,7 +64,7 @@ class ClockLoop:
                 found.append(await self.loop._carry_out(Carry(number, revision, 0)))
             return [each for each in found if isinstance(each, RevisionFinished)]
 
-        return virtual_time.run(carry_all())
+        return run_in_virtual_time(carry_all())
 
 
 def test_a_clock_that_the_timeline_sets_is_a_change_for_schedulers() -> None:
@@ -99,7 +99,7 @@ def test_a_clock_that_the_timeline_sets_is_a_change_for_schedulers() -> None:
             async with asyncio.timeout(5):
                 await timeline.run(started)
 
-    virtual_time.run(run_timeline())
+    run_in_virtual_time(run_timeline())
     assert actions == [("n1", {"max_ghz": 1.2}), ("clock", "n1")]
     assert recorded == [("timeline_set_cpu", "n1"), ("timeline_set_cpu_failed", "")]
 

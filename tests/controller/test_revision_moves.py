@@ -4,8 +4,7 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
-from coordinator_runs import MID, run_coordinator
-from fake_nodes import PLACES, FakeNodes
+from simulated_runs import MID, PLACES, FakeNodes, run_coordinator
 
 from agents.protocol import Cut, Grow, Kill, MoveToPlace, Prepare, Slot, Start
 from controller.coordinator.checkpoint_loop import ControlSettings
@@ -46,8 +45,8 @@ class NodesWithHeldInputs(FakeNodes):
 
     held = False
 
-    async def _supply(self, node: str) -> None:
-        await super()._supply(node)
+    async def supply(self, node: str) -> None:
+        await super().supply(node)
         while self.held:
             await asyncio.sleep(0.01)
 
@@ -63,7 +62,7 @@ def test_a_node_that_returns_during_a_revision_joins_the_epoch_before_the_next_o
         await asyncio.sleep(10)
         nodes.held = True
         first = asyncio.create_task(carry(1, [(MoveToPlace("mid[0]", Slot("n3", 1)),)]))
-        nodes.unreachable.clear()
+        nodes.return_node("n2")
         while not nodes.events_of("node_returned"):
             await asyncio.sleep(0.1)
         second = asyncio.create_task(carry(2, [(MoveToPlace("sink[0]", Slot("n2", 0)),)]))

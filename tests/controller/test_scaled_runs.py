@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from coordinator_runs import MID, SINK, run_coordinator
-from fake_nodes import PLACES, FakeNodes
 from scripted_workload import run_with_faults
+from simulated_runs import MID, PLACES, SINK, FakeNodes, run_coordinator
 
 from agents.protocol import Connect, Cut, Division, MoveToPlace, Prepare, Progress, RunSpec, Slot, Start, Work, Worked
 from controller.coordinator.barrier import AbandonedError

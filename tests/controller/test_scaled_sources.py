@@ -6,10 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from coordinator_runs import MID, run_coordinator
-from fake_nodes import FakeNodes, spec_of
 from msgspec.structs import replace
 from scripted_workload import run_with_faults
+from simulated_runs import MID, FakeNodes, run_coordinator, spec_of
 
 from agents.collected_traces import UnreportedRows
 from agents.protocol import Cut, Go, Prepare, Progress, Start, Stored, Work, Worked
@@ -52,7 +51,7 @@ def scaled_at(nodes: FakeNodes) -> Prepare:
 
 def test_live_scaled_sources_continue_after_the_highest_record_of_all() -> None:
     async def report_on_both_sides(nodes: FakeNodes) -> None:
-        nodes.records = 100
+        nodes.model.records = 100
         while not any(message.scaled is not None for message in nodes.messages(Prepare)):
             await asyncio.sleep(0.001)
         nodes.unanswered.add(Cut)
@@ -68,8 +67,8 @@ def test_live_scaled_sources_continue_after_the_highest_record_of_all() -> None:
         nodes.unanswered.clear()
         cut = nodes.messages(Cut, "n1")[-1]
         for node in ("n1", "n2", "n3"):
-            nodes._reply(node, cut)
-        nodes.position = 60
+            nodes.handle(node, cut)
+        nodes.model.position = 60
         await asyncio.sleep(0.5)
         coordinator.handle_report("n1", report(1, 4000))  # late report of an old executor
         assert coordinator._reported.sources.positions == {"src[0]": 60, "src[1]": 60}
@@ -85,7 +84,7 @@ def test_live_scaled_sources_continue_after_the_highest_record_of_all() -> None:
 @pytest.mark.parametrize("dies", ["a worker", "an agent, which is away for longer than between two tries to scale"])
 def test_a_scaling_of_sources_that_no_checkpoint_follows_is_undone_by_a_recovery_and_made_again(dies: str) -> None:
     async def kill(nodes: FakeNodes) -> None:
-        nodes.records = 100
+        nodes.model.records = 100
         while not any(message.scaled is not None for message in nodes.messages(Prepare)):
             await asyncio.sleep(0.001)
         nodes.unanswered.add(Stored)
@@ -145,11 +144,11 @@ def test_rows_after_the_last_report_before_a_scaling_is_undone_do_not_count() ->
 
 def test_sources_scaled_by_a_restart_continue_after_the_highest_record_of_all() -> None:
     async def late(nodes: FakeNodes) -> None:
-        nodes.records = 100
+        nodes.model.records = 100
         await asyncio.sleep(AT_S + 1.5)
         assert nodes.epoch == 2
         nodes.coordinator.handle_report("n1", report(1, 99))
-        nodes.position = 40
+        nodes.model.position = 40
 
     nodes = run_coordinator(lambda: FakeNodes(restarting(3)), 9, late)
     (scaling,) = nodes.coordinator.event_log.scalings
@@ -164,7 +163,7 @@ def test_sources_scaled_by_a_restart_continue_after_the_highest_record_of_all() 
 @pytest.mark.parametrize("settings_of", [settings, restarting])
 def test_sources_whose_input_has_ended_keep_their_number(settings_of: Callable[[int], ControlSettings]) -> None:
     async def end(nodes: FakeNodes) -> None:
-        nodes.records = None
+        nodes.model.records = None
         await asyncio.sleep(0)
 
     nodes = run_coordinator(lambda: FakeNodes(settings_of(3)), 6, end)

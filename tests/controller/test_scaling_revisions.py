@@ -4,7 +4,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import virtual_time
 from observed_rounds import chain, nodes, observed
 
 from agents.protocol import Slot
@@ -13,6 +12,7 @@ from controller.coordinator.event_log import EventLog
 from controller.coordinator.interfaces import UNSCALED, Carried, Scaling
 from controller.coordinator.online_loop import OnlineLoop, OnlineSettings
 from controller.coordinator.rescheduling import Answered, Carry, RevisionFinished, RevisionSettings
+from controller.simulation.virtual_loop import run_in_virtual_time
 from scheduler.online.observation import problem_at
 from scheduler.online.revision import Revision, Rhythm, in_file, revision_of
 from scheduler.problem import Problem
@@ -47,7 +47,7 @@ class LoopWithOneAnswer:
 )
 def test_numbers_of_executors_and_their_slots_are_carried_out_together(revision: Revision, scaling: Scaling) -> None:
     recorder = LoopWithOneAnswer(None, {})
-    finished = virtual_time.run(recorder.loop._carry_out(Carry(7, revision, 0)))
+    finished = run_in_virtual_time(recorder.loop._carry_out(Carry(7, revision, 0)))
     assert isinstance(finished, RevisionFinished)
     assert finished.outcome == "done"
     assert recorder.requests == ([(7, (), None, scaling)] if scaling.parallelism else [])
@@ -55,7 +55,7 @@ def test_numbers_of_executors_and_their_slots_are_carried_out_together(revision:
 
 @pytest.mark.parametrize(("fixed", "why"), [({}, ""), ({"k": "total"}, ""), ({"b": "no parts"}, "'b', which keeps")])
 def test_a_revision_that_scales_what_cannot_be_scaled_is_a_wrong_answer(fixed: dict[str, str], why: str) -> None:
-    answered = virtual_time.run(LoopWithOneAnswer(LARGER, fixed).loop._ask(1, observed(60, cluster=nodes())))
+    answered = run_in_virtual_time(LoopWithOneAnswer(LARGER, fixed).loop._ask(1, observed(60, cluster=nodes())))
     assert isinstance(answered, Answered)
     assert (why in answered.fault) if why else not answered.fault
 

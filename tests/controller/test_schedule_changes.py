@@ -6,9 +6,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import virtual_time
-from fake_nodes import PLACES, spec_of
 from msgspec.structs import replace
+from simulated_runs import PLACES, spec_of
 
 from agents.protocol import Gates, Grow, Message, MoveToPlace, Schedule, Slot, SlotDone, TimeSlot
 from controller.coordinator.barrier import AbandonedError, _grow
@@ -21,6 +20,7 @@ from controller.coordinator.scripted_events import NodeDown, NodeUp
 from controller.coordinator.time_slot_clock import SlotClock
 from controller.coordinator.timeline import Timeline
 from controller.host.condition import Condition
+from controller.simulation.virtual_loop import run_in_virtual_time
 from scheduler.problem import CommunicationSchedule
 
 ONE, TWO, THREE = Slot("n1", 0), Slot("n2", 0), Slot("n3", 0)
@@ -107,7 +107,7 @@ def test_a_schedule_changes_at_a_round_boundary_and_begins_with_its_slot_0() -> 
         running.cancel()
         return harness
 
-    harness = virtual_time.run(run())
+    harness = run_in_virtual_time(run())
     (change,) = (at for at, message in enumerate(harness.sent) if isinstance(message, Schedule))
     (first, following) = harness.sent[change], harness.sent[change + 1]
     assert isinstance(first, Schedule)
@@ -130,7 +130,7 @@ def test_a_worker_that_joins_later_gets_the_first_slot_of_the_schedule() -> None
         await _grow(harness.workers, [THREE], 0, harness.environment)
         return harness
 
-    (grow,) = virtual_time.run(run()).sent
+    (grow,) = run_in_virtual_time(run()).sent
     assert isinstance(grow, Grow)
     assert grow.first_slot == 42
     assert grow.spec.gates == gates_with(GATES, schedule("n1", "n2", "n3"))
@@ -164,7 +164,7 @@ def test_nodes_that_come_and_go_change_the_schedule_of_a_static_run(first: str) 
         await asyncio.sleep(10)
         running.cancel()
 
-    virtual_time.run(run())
+    run_in_virtual_time(run())
     tries = 2 if first == "broken" else 1
     assert excluded == [set()] * tries + [{"n2"}]
     assert carried == [([], schedule("n1", "n2", "n3"))] * tries + [([], schedule("n1", "n3"))]

@@ -3,8 +3,7 @@
 import asyncio
 
 import pytest
-from coordinator_runs import START_S, run_coordinator
-from fake_nodes import FakeNodes
+from simulated_runs import START_S, FakeNodes, run_coordinator
 
 from agents.protocol import SILENCE_S, Start, Stored, Vitals
 from controller.coordinator.checkpoint_loop import ControlSettings

@@ -7,9 +7,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import virtual_time
-from fake_nodes import PLACES, spec_of
 from msgspec.structs import replace
+from simulated_runs import PLACES, spec_of
 
 from agents.protocol import Gates, Message, Slot, SlotDone, TimeSlot
 from controller.coordinator.epoch_workers import EpochWorkers
@@ -17,6 +16,7 @@ from controller.coordinator.interfaces import SlotRecord
 from controller.coordinator.reports import ReportedWork
 from controller.coordinator.time_slot_clock import IDLE_S, LAST_S, SLOT_S, SlotClock
 from controller.host.condition import Condition
+from controller.simulation.virtual_loop import run_in_virtual_time
 from inventory.errors import RunError
 
 GATES = Gates(nodes=("n1", "n2"), steps=((0, 1), (1, 0)), stages=2, part_tuples=8)
@@ -64,7 +64,7 @@ def run_scenario(
         running.cancel()
         return harness
 
-    return virtual_time.run(run())
+    return run_in_virtual_time(run())
 
 
 def test_a_slot_is_over_when_all_workers_have_reported_and_all_rows_are_processed() -> None:
@@ -119,7 +119,7 @@ def test_an_idle_slot_has_a_minimum_duration_and_a_busy_one_has_none() -> None:
         assert [seconds >= IDLE_S * 0.9 for seconds in lasted] == [True, False, True, False]
         running.cancel()
 
-    virtual_time.run(run())
+    run_in_virtual_time(run())
 
 
 def test_a_record_has_the_parts_that_were_sent_and_the_stalls() -> None:

@@ -2,8 +2,7 @@
 
 import asyncio
 
-from coordinator_runs import MID, answer_files, run_coordinator
-from fake_nodes import FakeNodes
+from simulated_runs import MID, FakeNodes, answer_files, run_coordinator
 
 from agents.protocol import Prepare, Slot, Stop
 from controller.coordinator.checkpoint_loop import ControlSettings
@@ -56,6 +55,6 @@ def test_a_failure_after_a_move_restarts_in_the_new_slots_from_the_last_complete
     nodes = run_coordinator(lambda: slow_copies(ControlSettings(checkpoint_s=2, events=(MOVE,))), 20, kill)
     (recovery,) = nodes.coordinator.event_log.recoveries
     assert recovery.checkpoint == 0
-    assert nodes._specs["n3"].executors[1].place == Slot("n3", 1)
+    assert nodes.spec("n3").executors[1].place == Slot("n3", 1)
     assert not any(name.startswith(("checkpoints/1", "answers/1")) for name in nodes.replicas.files)
     assert answer_files(nodes)[0] == "settled at 3"

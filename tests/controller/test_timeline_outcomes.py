@@ -5,8 +5,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 import pytest
-from coordinator_runs import MID, run_coordinator
-from fake_nodes import FakeNodes
+from simulated_runs import MID, FakeNodes, run_coordinator
 
 from agents.protocol import Cut, Prepare, Slot, Start
 from analysis.records.file_types import TimelineRecord
@@ -77,7 +76,7 @@ def test_a_growth_behind_a_barrier_that_ends_with_the_sources_has_failed() -> No
         await asyncio.sleep(ENDS_S + 5)
         nodes.unanswered.clear()
         for node, cut in [(node, message) for node, message in nodes.sent if isinstance(message, Cut)]:
-            nodes._reply(node, cut)
+            nodes.handle(node, cut)
 
     (growth,) = outcomes(GROWTH, during=hold)
     assert (growth.outcome, growth.began_s, growth.ended_s) == ("failed", None, None)

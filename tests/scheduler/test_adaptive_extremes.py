@@ -2,7 +2,7 @@
 
 import pytest
 from problems import chain
-from traffic_rounds import repeated_round, traffic_of
+from scheduling_rounds import repeated_round, traffic_of
 
 from inventory.cluster import Cluster, Node
 from scheduler.problem import Problem

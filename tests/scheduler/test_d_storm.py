@@ -6,7 +6,7 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 from problems import chain, nodes_of, problems
-from traffic_rounds import (
+from scheduling_rounds import (
     RoundSequence,
     by_slot,
     node_by_executor,

@@ -11,10 +11,9 @@ from random import Random
 from typing import Any, Literal
 from unittest import mock
 
-import virtual_time
+from delivery_oracle import describe_run, random_topology
 from exactly_once_oracle import ExactlyOnceOracle
 from msgspec.structs import replace
-from random_topologies import describe_run, random_topology
 from scripted_cluster import ScriptedCluster
 from scripted_run import Limits, run_spec
 
@@ -26,6 +25,7 @@ from agents.worker.task_graph.epoch import EpochTasks
 from controller.coordinator.checkpoint_loop import ControlSettings
 from controller.coordinator.interfaces import RestartRules, SlotRecord
 from controller.coordinator.scripted_events import MoveExecutors, MoveRequest
+from controller.simulation.virtual_loop import run_in_virtual_time
 from inventory.times import NS
 from scheduler.problem import CommunicationSchedule
 from workloads.operators import STEP_NS
@@ -300,7 +300,7 @@ def run_and_check(run: GatedRun) -> tuple[ScriptedCluster, GateChecker]:
     marks = bool(run.moves or run.changes or run.checkpoint_s or run.oracle.tick_every)
     checker = GateChecker(run.oracle.topology, marks)
     with run.limits.applied(), checker.checking():
-        cluster = virtual_time.run(run.execute())
+        cluster = run_in_virtual_time(run.execute())
     run.oracle.positions = cluster.coordinator.positions
     run.oracle.check_answer(cluster.answer())
     by_epoch: dict[int, list[int]] = defaultdict(list)

@@ -5,8 +5,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from scripted_disk import LAST
-from scripted_run import Limits, ScriptedRun, run_spec
+from scripted_run import LAST, Limits, ScriptedRun, run_spec
 from scripted_workload import answer_tables
 
 from agents.protocol import Abandon, Cut, Moved, Passed, Precopied, Precopy, Prepare, Ready, RunSpec, Slot, Stop

@@ -1,12 +1,13 @@
 """Random scheduling rounds for property tests, and short constructors of clusters and topologies."""
 
+import string
 from collections.abc import Sequence
 
 from hypothesis import strategies as st
 
 from inventory.cluster import Cluster, ExistingWorker, Node
 from scheduler.problem import Problem
-from workloads.topology import Component, Executor, Input, Topology
+from workloads.topology import Component, Executor, GroupingKind, Input, Topology
 from workloads.traffic import Edge, Traffic
 
 GROUPINGS = ("shuffle", "fields", "global", "all", "direct", "local-or-shuffle")
@@ -17,12 +18,21 @@ def nodes_of(**slots: int) -> Cluster:
     return Cluster(tuple(Node(id=name, slots=count, ghz=1.0, flops_per_cycle=4) for name, count in slots.items()))
 
 
-def chain(*parallelism: int, workers: int = 1, name: str = "t", ackers: int = 0) -> Topology:
-    """Return a linear topology a -> b -> ... with shuffle groupings, and ackers at the end."""
-    ids = [chr(ord("a") + at) for at in range(len(parallelism))]
+def chain(
+    *parallelism: int,
+    names: Sequence[str] = string.ascii_lowercase,
+    grouping: GroupingKind = "shuffle",
+    workers: int = 1,
+    name: str = "t",
+    ackers: int = 0,
+) -> Topology:
+    """Return a linear topology, a -> b -> ... unless `names` differ, and ackers at the end."""
     components = [
         Component(
-            id=ids[at], kind="bolt" if at else "spout", parallelism=size, inputs=(Input(ids[at - 1]),) if at else ()
+            id=names[at],
+            kind="bolt" if at else "spout",
+            parallelism=size,
+            inputs=(Input(names[at - 1], grouping),) if at else (),
         )
         for at, size in enumerate(parallelism)
     ]

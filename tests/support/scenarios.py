@@ -8,10 +8,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Set
 from random import Random
 
-import virtual_time
-from as_columns import COLUMN_MODES
-from exactly_once_oracle import ExactlyOnceOracle
-from random_topologies import describe_run, random_topology
+from delivery_oracle import describe_run, random_topology
+from exactly_once_oracle import COLUMN_MODES, ExactlyOnceOracle
 from scripted_cluster import PHASES, ScriptedCluster
 from scripted_run import Limits, run_spec
 
@@ -19,6 +17,7 @@ from agents.protocol import RunSpec, Slot
 from controller.coordinator.checkpoint_loop import ControlSettings
 from controller.coordinator.coordinator import Coordinator
 from controller.coordinator.scripted_events import MoveExecutors, MoveRequest
+from controller.simulation.virtual_loop import run_in_virtual_time
 from inventory.errors import RunError
 from inventory.times import NS
 from workloads.operators import STEP_NS, own_records
@@ -168,7 +167,7 @@ class Scenario:
 def run_scenario(scenario: Scenario) -> ScriptedCluster:
     """Execute a scenario; return its cluster."""
     with scenario.limits.applied():
-        return virtual_time.run(scenario.execute())
+        return run_in_virtual_time(scenario.execute())
 
 
 def run_and_check(scenario: Scenario) -> Counter[str]:

@@ -9,6 +9,7 @@ from scripted_run import run_spec
 
 from agents.protocol import PairSent, Progress, RunSpec, Slot, Vitals, Work
 from controller.coordinator.monitor import Monitor
+from controller.simulation.cluster import differing_clocks
 from scheduler.online.observation import Observation
 from scheduler.online.revision import Rhythm
 from workloads.topology import Topology
@@ -17,6 +18,8 @@ S = 10**9
 
 FIVE = Rhythm(window_s=5, sample_s=1)
 SETTLE_S = 2.0
+CLOCKS = {node: clock._replace(drift=0.0) for node, clock in differing_clocks(n.id for n in nodes(9).nodes).items()}
+"""Clocks of nodes; they do not drift, so that rates are exact."""
 
 Keep = Callable[[str, Progress | Vitals], bool]
 
@@ -42,7 +45,6 @@ class ScriptedReports:
     others: float = 20.0
     watts: float | None = 30.0
     due: Mapping[str, float] = field(default_factory=dict)
-    clock_offset_s: float = 1000.0
     epoch: int = 1
     at_s: float = 0.0
 
@@ -77,6 +79,10 @@ class ScriptedReports:
     def _work(self, name: str) -> Counter[str]:
         return self._executors.setdefault(self.places[name], {}).setdefault(name, Counter())
 
+    def _clock_ns(self, node: str) -> int:
+        """Return the time of a node's clock; clocks of nodes differ by days."""
+        return CLOCKS[node].read(round(self.at_s * S))
+
     def move(self, name: str, to: str) -> None:
         """Move an executor; its totals restart at 0, those of its pairs stay at the old worker."""
         self._executors.get(self.places[name], {}).pop(name, None)
@@ -94,7 +100,7 @@ class ScriptedReports:
         return Progress(
             epoch=self.epoch,
             slot=slot(worker).index,
-            at_ns=round((self.at_s + self.clock_offset_s) * S),
+            at_ns=self._clock_ns(slot(worker).node),
             emitted=0,
             sunk=sum(round(works[name]["processed"]) for name in works if name in sinks),
             latency_p50_ns=5_000_000,
@@ -124,7 +130,7 @@ class ScriptedReports:
                 workers[slot(place).index] = (
                     workers.get(slot(place).index, self.transport / 100) + self.points(name) / 100
                 )
-        at_ns = round((self.at_s + self.clock_offset_s) * S)
+        at_ns = self._clock_ns(node)
         is_metered = self.watts is not None
         return Vitals(
             epoch=self.epoch,

@@ -5,21 +5,24 @@ disk. `ScriptedRun` builds the tasks of all workers of a run from one `RunSpec` 
 channels, codec, frames, dispatch, barriers and moves are real.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from random import Random
+from typing import Any
 from unittest import mock
 
 import msgspec
-from scripted_disk import Disk, ScriptedStore
 
 from agents.protocol import Connect, Connected, ExecutorSpec, Go, Mark, Message, RunSpec, Slot, workers_of
+from agents.protocol.node_folders import NodeFolder
 from agents.worker.channels import channel
 from agents.worker.channels.channel import FLUSH_AGE_NS, ChannelId, CreditWindow, FlushTimer, Incoming, Outgoing
 from agents.worker.executors import executor
-from agents.worker.executors.executor import RunningExecutor
+from agents.worker.executors.executor import RunningExecutor, Snapshot
 from agents.worker.executors.spout import SpoutExecutor
 from agents.worker.task_graph import builder, state_copies
 from agents.worker.task_graph.epoch import EpochTasks
@@ -30,6 +33,67 @@ from agents.worker.wire.frame import Frame, FrameReader
 from workloads.key_groups import first_ownership
 from workloads.operators import Operator, Row
 from workloads.topology import Topology
+
+_FOLDER = NodeFolder(Path()).run("scripted")
+
+LAST = f"{_FOLDER.answers}/999999999-"
+"""Prefix of answer parts that no checkpoint settles; they sort after all barriers."""
+
+
+def _barrier_of(name: str) -> int:
+    """Return the barrier of a snapshot or of an answer part."""
+    below = Path(name).relative_to(_FOLDER.path)
+    return int(below.parts[1].partition("-")[0])
+
+
+Files = dict[str, Any]
+"""Files of a node in memory, by name: snapshots and answer parts."""
+
+
+class ScriptedStore:
+    """A worker's store on its node's disk; a test decides when writes complete."""
+
+    def __init__(self, files: Files) -> None:
+        self.files = files
+        self._coming: deque[tuple[int, str, Snapshot, Sequence[AnswerRows]]] = deque()
+
+    def read(self, barrier: int, executor: str) -> Snapshot:
+        """See `interfaces.Store.read`; the snapshot is encoded and decoded on the way."""
+        kept = self.files[str(_FOLDER.snapshot(barrier, executor))]
+        assert isinstance(kept, Snapshot)
+        return Snapshot.read(b"".join(kept.pieces()))
+
+    def save(self, barrier: int, executor: str, snapshot: Snapshot, settled: Sequence[AnswerRows] = ()) -> None:
+        """See `interfaces.Store.save`."""
+        self._coming.append((barrier, executor, snapshot, settled))
+
+    def delete_before(self, before: int) -> None:
+        """See `interfaces.Store.delete_before`."""
+        for name in [name for name in self.files if _barrier_of(name) < before]:
+            del self.files[name]
+
+    def write_answer(self, executor: str, answer: AnswerRows) -> Mapping[str, tuple[str, ...]]:
+        """See `interfaces.Store.write_answer`."""
+        name = f"{LAST}{executor}@{answer.table}"
+        self.files[name] = answer
+        return {answer.table: (name,)}
+
+    def work(self, tasks: EpochTasks) -> bool:
+        """Complete one write; return whether there was one."""
+        if not self._coming:
+            return False
+        barrier, executor, snapshot, settled = self._coming.popleft()
+        name = str(_FOLDER.snapshot(barrier, executor))
+        self.files[name] = snapshot
+        answers: dict[str, tuple[str, ...]] = {}
+        for part in settled:
+            file = f"{_FOLDER.answers}/{barrier}-{executor}@{part.table}"
+            answers[part.table] = (file,)
+            self.files[file] = part
+        nbytes = sum(map(len, snapshot.pieces()))
+        tasks.stored(barrier, executor, name, nbytes, snapshot.position, answers)
+        return True
+
 
 CHUNKS = (1, 23, 24, 25, 300, 1 << 30)
 """Numbers of bytes that pipes transfer: around the size of a header, and everything."""
@@ -214,13 +278,13 @@ class ScriptedRun:
         self,
         spec: RunSpec,
         place: Slot,
-        disk: Disk | None = None,
+        files: Files | None = None,
         before: Callable[[Slot, Message], None] = lambda _place, _message: None,
     ) -> Worker:
         """Start a worker; `before` is called with each report before it is sent."""
         me = spec.workers.index(place)
         self._places[spec.epoch] = spec.workers
-        flush_timer, reports, store = FlushTimer(), list[Message](), ScriptedStore(disk or Disk())
+        flush_timer, reports, store = FlushTimer(), list[Message](), ScriptedStore({} if files is None else files)
         flush_timer.now_ns = self.clock_ns(place)
         links, clocks = _Links(self, spec.epoch, me), _Clocks(self, place)
 

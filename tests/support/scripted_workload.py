@@ -10,17 +10,16 @@ from typing import Any
 from unittest import mock
 
 import msgspec
-import virtual_time
 from gated_runs import random_gates
 from scripted_cluster import ScriptedCluster
-from scripted_disk import LAST
-from scripted_run import Limits, run_spec, scripted_run
+from scripted_run import LAST, Limits, run_spec, scripted_run
 
 from agents.protocol import Gates, Slot
 from agents.worker.task_graph.interfaces import AnswerRows
 from controller.coordinator import timeline
 from controller.coordinator.checkpoint_loop import ControlSettings
 from controller.coordinator.scripted_events import MoveExecutors, MoveRequest, ScaleComponents
+from controller.simulation.virtual_loop import run_in_virtual_time
 from workloads.operators import Context, Operator, Row
 from workloads.scaling import resized, sizes_of
 from workloads.topology import Executor
@@ -185,7 +184,7 @@ def run_with_faults(
     limits = _random_limits(random)
     # Scalings that a kill prevents are retried before the stop.
     with limits.applied(), mock.patch.object(timeline, "RETRY_S", 0.03):
-        cluster = virtual_time.run(run_cluster())
+        cluster = run_in_virtual_time(run_cluster())
     found = cluster.coordinator.positions
     after = resized(topology, sizes_of(found))
     positions = [found[executor.name] for executor in after.executors if executor.name in found]

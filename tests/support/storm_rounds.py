@@ -5,16 +5,105 @@ Names have one letter and ports are chosen so that Storm's hash maps iterate in 
 in both.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
 from msgspec.structs import replace
-from storm_round import PORTS, StormRound
 
 from inventory.cluster import Cluster, ExistingWorker, Node
 from scheduler.problem import Problem
 from workloads.topology import ACKER, Component, Constraints, Executor, GroupingKind, Input, Topology
+
+PORTS = range(6704, 6720)
+
+
+@dataclass(frozen=True)
+class StormRound:
+    """A round, the parameters of Millrace's scheduler, and the equivalent settings of Storm."""
+
+    scheduler: str
+    problem: Problem
+    params: Mapping[str, Any] = field(default_factory=dict)
+    conf: Mapping[str, Any] = field(default_factory=dict)
+    topology_conf: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the round in the oracle's input format, without dead nodes and their workers."""
+        problem = self.problem
+        return {
+            "scheduler": self.scheduler,
+            "conf": dict(self.conf),
+            "nodes": [
+                {
+                    "id": node.id,
+                    "host": node.machine,
+                    "rack": node.rack,
+                    "cpu": node.demand_points,
+                    "memory": node.memory_mb,
+                    "ports": [port_of(node, index) for index in range(node.slots)],
+                }
+                for node in problem.cluster.available
+            ],
+            "topologies": [
+                {
+                    "id": topology.id,
+                    "user": topology.user,
+                    "workers": topology.workers,
+                    "uptime": int(topology.uptime_s),
+                    "conf": {
+                        "topology.priority": topology.priority,
+                        "topology.worker.max.heap.size.mb": topology.worker_max_heap_mb,
+                        **self.topology_conf.get(topology.id, {}),
+                    },
+                    "components": [_component(component) for component in _by_id(topology)],
+                }
+                for topology in problem.topologies
+            ],
+            "existing": [
+                {
+                    "topology": worker.topology,
+                    "node": worker.node,
+                    "port": port_of(problem.cluster.by_id[worker.node], worker.slot),
+                    "tasks": [
+                        tasks(topology)[Executor.named(name)]
+                        for topology in problem.topologies
+                        if topology.id == worker.topology
+                        for name in worker.executors
+                    ],
+                }
+                for worker in problem.existing
+                if problem.cluster.by_id[worker.node].available
+            ],
+        }
+
+
+def _by_id(topology: Topology) -> list[Component]:
+    return sorted(topology.components, key=lambda component: component.id)
+
+
+def _component(component: Component) -> dict[str, Any]:
+    return {
+        "id": component.id,
+        "kind": component.kind,
+        "parallelism": component.parallelism,
+        "cpu": component.cpu_points,
+        "onheap": component.onheap,
+        "offheap": component.offheap,
+        "inputs": [{"from": i.source, "stream": i.stream, "grouping": i.grouping} for i in component.inputs],
+    }
+
+
+def port_of(node: Node, slot: int) -> int:
+    """Return the port of a slot; slots without a named port are numbered from the first of `PORTS`."""
+    return PORTS[slot] if node.ports is None else node.ports[slot]
+
+
+def tasks(topology: Topology) -> dict[Executor, int]:
+    """Return executor -> Storm's task: from 1, by component id and index."""
+    return {executor: task for task, executor in enumerate(sorted(topology.executors), 1)}
+
 
 GROUPINGS: tuple[GroupingKind, ...] = ("shuffle", "fields", "all", "local-or-shuffle")
 
@@ -330,3 +419,98 @@ def _of_one(graph: Topology) -> dict[str, Any]:
             rules.setdefault(component, {})["maxNodeCoLocationCnt"] = most
         found["topology.ras.constraints"] = rules
     return found
+
+
+STRATEGY = "org.apache.storm.scheduler.resource.strategies.scheduling.DefaultResourceAwareStrategy"
+
+
+def _text_bucket(text: str) -> int:
+    """Return the bucket of `text` in Java's smallest hash map."""
+    code = 0
+    for letter in text:
+        code = (31 * code + ord(letter)) % 2**32
+    return (code ^ code >> 16) % 16
+
+
+def _with_ports_in_order(nodes: Sequence[Node]) -> tuple[Node, ...]:
+    """Return nodes with ports in the same order for which Storm's maps are sorted."""
+    found = []
+    for node in nodes:
+        ports = [0] * node.slots
+        port = PORTS[0]
+        for bucket, slot in enumerate(node.slot_order):
+            while _text_bucket(f"{node.id}:{port}") != bucket:
+                port += 1
+            ports[slot] = port
+            port += 1
+        found.append(replace(node, ports=tuple(ports)))
+    return tuple(found)
+
+
+def _graphs(draw: Random) -> list[Topology]:
+    ages = draw.sample(range(10, 100), 4)
+    return [
+        replace(
+            topology(draw, name, resources=True, most=3),
+            user=draw.choice("uvw"),
+            priority=draw.randint(0, 3),
+            uptime_s=float(age),
+            worker_max_heap_mb=float(draw.choice([256, 512, 768])),
+        )
+        for name, age in zip("abcd"[: draw.randint(1, 4)], ages, strict=False)
+    ]
+
+
+def _complete(draw: Random, nodes: Sequence[Node], graphs: Sequence[Topology]) -> list[ExistingWorker]:
+    """Return workers with all executors of some topologies, as far as there is room; only those can be evicted."""
+    live = [node for node in nodes if node.available]
+    cpu = {node.id: node.demand_points for node in live}
+    memory = {node.id: node.memory_mb for node in live}
+    free = [(node.id, slot) for node in live for slot in range(node.slots)]
+    draw.shuffle(free)
+    found: list[ExistingWorker] = []
+    for graph in graphs:
+        if draw.random() < 0.3:
+            continue
+        heap: dict[tuple[str, int], float] = {}
+        held: dict[tuple[str, int], list[str]] = {}
+        for executor in graph.executors:
+            part = graph.component[executor.component]
+            for place in [*heap, *(slot for slot in free if slot not in heap)]:
+                room = graph.worker_max_heap_mb - heap.get(place, 0.0)
+                if part.memory <= min(room, memory[place[0]]) and part.cpu_points <= cpu[place[0]]:
+                    heap[place] = heap.get(place, 0.0) + part.memory
+                    cpu[place[0]] -= part.cpu_points
+                    memory[place[0]] -= part.memory
+                    held.setdefault(place, []).append(executor.name)
+                    break
+        free = [slot for slot in free if slot not in heap]
+        found.extend(ExistingWorker(graph.id, *place, tuple(names)) for place, names in held.items())
+    return found
+
+
+def resource_aware_1_1(draw: Random) -> StormRound:
+    """Return a round; full clusters and guarantees are frequent, so that topologies are evicted."""
+    nodes = _with_ports_in_order(cluster(draw, resources=True, shared_hosts=draw.random() < 0.3))
+    graphs = _graphs(draw)
+    pools: dict[str, dict[str, float]] = {}
+    if draw.random() < 0.8:
+        pools = {
+            user: {"cpu": float(draw.choice([0, 100, 200, 400])), "memory_mb": float(draw.choice([512, 1024, 4096]))}
+            for user in "uvw"
+            if draw.random() < 0.8
+        }
+    complete = draw.random() < 0.7
+    existing = _complete(draw, nodes, graphs) if complete else fitting(running(draw, nodes, graphs), nodes, graphs)
+    per_topology: dict[str, dict[str, Any]] = {graph.id: {"topology.scheduler.strategy": STRATEGY} for graph in graphs}
+    return StormRound(
+        "resource-aware",
+        problem_of(nodes, graphs, existing),
+        {"engine": "1.1", "user_pools": pools},
+        {
+            "resource.aware.scheduler.user.pools": {
+                user: {"cpu": pool["cpu"], "memory": pool["memory_mb"]} for user, pool in pools.items()
+            }
+        },
+        per_topology,
+    )

@@ -8,8 +8,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from brute_force_recordings import classify_rows
-from edge_case_rows import COORDINATES, DATES, EDGE_CASES, READING, TRIP, lines
+from edge_case_rows import COORDINATES, DATES, EDGE_CASES, READING, TRIP, classify_rows, lines
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 

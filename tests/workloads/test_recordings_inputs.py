@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from brute_force_recordings import classify_rows
+from edge_case_rows import classify_rows
 
 from inventory.errors import InputError, UnfitError
 from workloads.recordings import raw_files

@@ -11,8 +11,7 @@ from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
-from brute_force_recordings import classify_rows
-from edge_case_rows import COORDINATES, DATES, EDGE_CASES, READING, TRIP, lines
+from edge_case_rows import COORDINATES, DATES, EDGE_CASES, READING, TRIP, classify_rows, lines
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 

@@ -10,7 +10,6 @@ from unittest import mock
 
 import debs2014_brute_force as brute_force
 import pytest
-import virtual_time
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis_examples import one_in
@@ -20,6 +19,7 @@ from scripted_run import Limits, run_spec
 from agents.protocol import Slot
 from controller.coordinator.checkpoint_loop import ControlSettings
 from controller.coordinator.scripted_events import MoveExecutors, MoveRequest
+from controller.simulation.virtual_loop import run_in_virtual_time
 from inventory.errors import InputError
 from inventory.times import NS
 from workloads import columns as column_operators
@@ -230,7 +230,7 @@ class RunWithFaults:
     def answer(self) -> tuple[dict[str, list[tuple[Any, ...]]], list[int]]:
         """Run to the end; return the answer, and the final positions of sources."""
         with self.limits.applied():
-            cluster = virtual_time.run(self._run_cluster())
+            cluster = run_in_virtual_time(self._run_cluster())
         tables: dict[str, list[tuple[Any, ...]]] = {"house": [], "plug": []}
         for part in cluster.answer():
             tables[part.table] += part.rows

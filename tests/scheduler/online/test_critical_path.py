@@ -5,15 +5,14 @@ from itertools import pairwise, product
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from problems import topologies
-from simulated_cluster import chain_topology
+from problems import chain, topologies
 
 from scheduler.online.critical_path import critical_path
 from workloads.topology import Component, Executor, Input, Topology
 
 
 def test_the_slowest_executor_of_each_component_is_on_the_path() -> None:
-    topology = chain_topology(("s", 2), ("b", 2), ("k", 1))
+    topology = chain(2, 2, 1, names="sbk")
     delay = {"s[0]": 1.0, "s[1]": 3.0, "b[0]": 5.0, "b[1]": 4.5, "k[0]": 2.0}
     found = critical_path(topology, {topology.executor_named[name]: d for name, d in delay.items()})
     assert found.seconds == 10
@@ -33,7 +32,7 @@ def test_the_slowest_executor_of_each_component_is_on_the_path() -> None:
 
 
 def test_a_global_grouping_leads_to_the_first_executor_only() -> None:
-    topology = chain_topology(("s", 2), ("k", 2), grouping="global")
+    topology = chain(2, 2, names="sk", grouping="global")
     delay = {Executor("s", 0): 1.0, Executor("s", 1): 2.0, Executor("k", 0): 1.0, Executor("k", 1): 1.5}
     found = critical_path(topology, delay)
     assert found.seconds == 3
@@ -57,7 +56,7 @@ def test_branches_of_different_length() -> None:
 
 
 def test_without_delays_everything_is_critical() -> None:
-    topology = chain_topology(("s", 1), ("b", 2))
+    topology = chain(1, 2, names="sb")
     assert len(critical_path(topology, {}).critical(0.05)) == 3
 
 
@@ -83,7 +82,7 @@ def test_slacks_are_those_of_all_paths(topology: Topology, delays: list[int], to
 
 @given(st.lists(st.integers(1, 9), min_size=6, max_size=6))
 def test_a_node_slowed_to_its_performance_becomes_critical(delays: list[int]) -> None:
-    topology = chain_topology(("s", 2), ("b", 2), ("k", 2))
+    topology = chain(2, 2, 2, names="sbk")
     delay = {executor: float(value) for executor, value in zip(topology.executors, delays, strict=True)}
     found = critical_path(topology, delay)
     for executor in topology.executors:

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from simulated_cluster import SimulatedCluster, chain_topology
+from observed_rounds import ObservedCluster
+from problems import chain
 
 from inventory.cluster import Cluster, Node
 from inventory.values import EnergyModel
@@ -21,14 +22,14 @@ def scheduler(**params: Any) -> CheckedOnline:
     return CheckedOnline(ErStream, ErStreamParams(**{"population": 8, "generations": 20, **params}))
 
 
-def revise(simulated: SimulatedCluster, er_stream: CheckedOnline) -> Revision:
+def revise(simulated: ObservedCluster, er_stream: CheckedOnline) -> Revision:
     revision = er_stream.revise(simulated.problem, simulated.window())
     assert revision is not None
     return revision
 
 
 @st.composite
-def clusters(draw: st.DrawFn) -> SimulatedCluster:
+def clusters(draw: st.DrawFn) -> ObservedCluster:
     """Up to four nodes, some with clocks, and up to twelve executors with traffic and delays of any kind."""
     names = [f"n{at}" for at in range(draw(st.integers(2, 4)))]
     cluster = Cluster(
@@ -43,9 +44,9 @@ def clusters(draw: st.DrawFn) -> SimulatedCluster:
             for name in names
         )
     )
-    topology = chain_topology(*((name, draw(st.integers(1, 4))) for name in "abc"))
+    topology = chain(*(draw(st.integers(1, 4)) for _ in range(3)))
     executors = [executor.name for executor in topology.executors]
-    return SimulatedCluster(
+    return ObservedCluster(
         nodes=cluster,
         topology=topology,
         places={name: draw(st.sampled_from(names)) for name in executors},
@@ -57,7 +58,7 @@ def clusters(draw: st.DrawFn) -> SimulatedCluster:
 
 @pytest.mark.long
 @given(clusters(), st.sampled_from([0.0, 1.2]), st.sampled_from(["stream", "batch"]), st.integers(1, 3))
-def test_it_converges_under_constant_traffic(simulated: SimulatedCluster, alpha: float, save: str, most: int) -> None:
+def test_it_converges_under_constant_traffic(simulated: ObservedCluster, alpha: float, save: str, most: int) -> None:
     er_stream = scheduler(alpha=alpha, save=save, max_moves=most)
     moved_at_s: dict[str, float] = {}
     revisions: list[Revision] = []
@@ -90,7 +91,7 @@ def test_it_converges_under_constant_traffic(simulated: SimulatedCluster, alpha:
 @settings(deadline=None, max_examples=25)
 @given(clusters(), st.lists(st.integers(1, 9), min_size=40, max_size=40), st.integers(1, 8))
 def test_under_any_traffic_an_executor_moves_once_in_six_windows(
-    simulated: SimulatedCluster, scales: list[int], cool: int
+    simulated: ObservedCluster, scales: list[int], cool: int
 ) -> None:
     er_stream = scheduler(alpha=0, cool=cool, max_moves=2)
     points, rates = dict(simulated.points), dict(simulated.rates)

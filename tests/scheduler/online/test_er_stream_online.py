@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace as replaced
-from simulated_cluster import SimulatedCluster, chain_topology, rates_of
+from observed_rounds import ObservedCluster, rates_of
+from problems import chain
 
 from inventory.cluster import Cluster, Node
 from inventory.values import EnergyModel
@@ -31,16 +32,16 @@ def nodes(names: str, **facts: Any) -> Cluster:
     return Cluster(tuple(Node(id=name, **{"cpu": 100, "slots": 8, **facts}) for name in names.split()))
 
 
-def overloaded() -> SimulatedCluster:
+def overloaded() -> ObservedCluster:
     """n2 is at 91 % (the published scenario)."""
-    return SimulatedCluster(
+    return ObservedCluster(
         nodes=Cluster(
             tuple(
                 Node(id=name, cpu=100, slots=8, reliability=r)
                 for name, r in (("n1", 0.90), ("n2", 0.95), ("n3", 0.97), ("n4", 0.80))
             )
         ),
-        topology=chain_topology(("s", 2), ("b", 2), ("k", 2)),
+        topology=chain(2, 2, 2, names="sbk"),
         places={"s[0]": "n1", "b[0]": "n1", "s[1]": "n2", "b[1]": "n2", "k[0]": "n2", "k[1]": "n3"},
         points={"s[0]": 25, "b[0]": 36, "s[1]": 21, "b[1]": 32, "k[0]": 36, "k[1]": 60},
         rates=rates_of({"s0-b0": 300, "s0-b1": 200, "s1-b0": 180, "s1-b1": 120})
@@ -48,18 +49,18 @@ def overloaded() -> SimulatedCluster:
     )
 
 
-def skewed() -> SimulatedCluster:
+def skewed() -> ObservedCluster:
     """a[i] sends to b[i] only, on the other node."""
-    return SimulatedCluster(
+    return ObservedCluster(
         nodes=nodes("n1 n2", slots=3),
-        topology=chain_topology(("a", 2), ("b", 2)),
+        topology=chain(2, 2),
         places={"a[0]": "n1", "b[0]": "n2", "a[1]": "n2", "b[1]": "n1"},
         points=dict.fromkeys(("a[0]", "a[1]", "b[0]", "b[1]"), 10.0),
         rates=rates_of({"a0-b0": 100, "a1-b1": 90, "a0-b1": 1}),
     )
 
 
-def revise(simulated: SimulatedCluster, er_stream: CheckedOnline) -> Revision:
+def revise(simulated: ObservedCluster, er_stream: CheckedOnline) -> Revision:
     revision = er_stream.revise(simulated.problem, simulated.window())
     assert revision is not None
     json.dumps(revision.details, allow_nan=False)
@@ -125,7 +126,7 @@ def test_a_node_without_a_worker_gets_one_in_its_lowest_free_slot() -> None:
             for n in simulated.nodes.nodes
         )
     )
-    simulated.topology = chain_topology(("s", 2))
+    simulated.topology = chain(2, names="s")
     simulated.places = {"s[0]": "n1", "s[1]": "n1"}
     simulated.points = {"s[0]": 50.0, "s[1]": 40.0}
     simulated.rates = {}
@@ -246,7 +247,7 @@ def test_all_executors_leave_a_drained_node() -> None:
 
 
 def test_executors_of_a_drained_node_stay_when_no_other_node_has_room() -> None:
-    simulated = SimulatedCluster(nodes("n1"), chain_topology(("s", 1)), {"s[0]": "n1"}, {"s[0]": 10.0})
+    simulated = ObservedCluster(nodes("n1"), chain(1, names="s"), {"s[0]": "n1"}, {"s[0]": 10.0})
     observation = simulated.window()
     observation = replaced(observation, nodes={"n1": replaced(observation.nodes["n1"], available=False)})
     assert reason_for_no_change(scheduler().revise(simulated.problem, observation)).startswith(
@@ -254,11 +255,11 @@ def test_executors_of_a_drained_node_stay_when_no_other_node_has_room() -> None:
     )
 
 
-def noncritical_n2() -> SimulatedCluster:
+def noncritical_n2() -> ObservedCluster:
     """s[0] on n1 is critical; n2 has slack."""
-    return SimulatedCluster(
+    return ObservedCluster(
         nodes=nodes("n1 n2", frequencies_hz=TABLE, power=MODEL),
-        topology=chain_topology(("s", 2)),
+        topology=chain(2, names="s"),
         places={"s[0]": "n1", "s[1]": "n2"},
         points={"s[0]": 30.0, "s[1]": 57.0},
         delays={"s[0]": 0.1, "s[1]": 0.012},
@@ -300,7 +301,7 @@ def test_a_slowed_node_is_raised_before_anything_leaves_it() -> None:
 
 def test_a_slowed_node_that_receives_an_executor_is_raised_with_the_move() -> None:
     simulated, er_stream = noncritical_n2(), scheduler()
-    simulated.topology = chain_topology(("s", 4))
+    simulated.topology = chain(4, names="s")
     simulated.places |= {"s[2]": "n1", "s[3]": "n1"}
     simulated.points |= {"s[1]": 30.0, "s[2]": 30.0, "s[3]": 50.0}
     simulated.delays = {**simulated.delays, "s[2]": 0.01, "s[3]": 0.01}

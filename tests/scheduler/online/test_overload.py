@@ -3,7 +3,8 @@
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from simulated_cluster import SimulatedCluster, chain_topology, rates_of
+from observed_rounds import ObservedCluster, rates_of
+from problems import chain
 
 from inventory.cluster import Cluster, ExistingWorker, Node
 from scheduler.online.overload import Neighbours, Relief, relieve, vacate
@@ -16,11 +17,11 @@ def nodes(**reliability: float | None) -> Cluster:
     return Cluster(tuple(Node(id=name, cpu=100, slots=8, reliability=r) for name, r in reliability.items()))
 
 
-def published_scenario(s0: float = 25.0) -> SimulatedCluster:
+def published_scenario(s0: float = 25.0) -> ObservedCluster:
     """Spouts s, bolts b and k; n2 is at 91 %."""
-    return SimulatedCluster(
+    return ObservedCluster(
         nodes=nodes(n1=0.90, n2=0.95, n3=0.97, n4=0.80),
-        topology=chain_topology(("s", 2), ("b", 2), ("k", 2)),
+        topology=chain(2, 2, 2, names="sbk"),
         places={"s[0]": "n1", "b[0]": "n1", "s[1]": "n2", "b[1]": "n2", "k[0]": "n2", "k[1]": "n3"},
         points={"s[0]": s0, "b[0]": 36, "s[1]": 21, "b[1]": 32, "k[0]": 36, "k[1]": 60},
         rates=rates_of(
@@ -38,12 +39,12 @@ def published_scenario(s0: float = 25.0) -> SimulatedCluster:
     )
 
 
-def two_at_once() -> SimulatedCluster:
+def two_at_once() -> ObservedCluster:
     """n1 is at 90 %, n2 at 89 %."""
     parts = [Component(id=name, kind="spout" if name in "ac" else "bolt", inputs=inputs) for name, inputs in (
         ("a", ()), ("b", (Input("a"),)), ("c", ()), ("d", (Input("c"),)), ("e", (Input("a"), Input("c")))
     )]  # fmt: skip
-    return SimulatedCluster(
+    return ObservedCluster(
         nodes=nodes(n1=0.90, n2=0.90, n3=0.97, n4=0.80),
         topology=Topology(id="t", components=tuple(parts)),
         places={"a[0]": "n1", "b[0]": "n1", "c[0]": "n2", "d[0]": "n2", "e[0]": "n3"},
@@ -53,7 +54,7 @@ def two_at_once() -> SimulatedCluster:
 
 
 def decide(
-    simulated: SimulatedCluster, most: int = 1, held: tuple[str, ...] = (), bound: float = 0.85
+    simulated: ObservedCluster, most: int = 1, held: tuple[str, ...] = (), bound: float = 0.85
 ) -> tuple[list[Relief], PredictedLoads]:
     loads = simulated.predicted(bound)
     held_executors = {Executor.named(name) for name in held}
@@ -172,9 +173,9 @@ def test_held_executors_stay_and_so_do_those_that_use_no_cpu() -> None:
 
 @pytest.mark.parametrize(("most", "left"), [(0, 0), (1, 1), (2, 2), (9, 3)])
 def test_at_most_max_moves_executors_leave_and_none_after_the_node_is_relieved(most: int, left: int) -> None:
-    simulated = SimulatedCluster(
+    simulated = ObservedCluster(
         nodes=nodes(n1=None, n2=None),
-        topology=chain_topology(("s", 9)),
+        topology=chain(9, names="s"),
         places={f"s[{at}]": "n1" for at in range(9)},
         points={f"s[{at}]": 12.0 for at in range(9)},  # 1.10; three of them leave 0.74
     )
@@ -252,7 +253,7 @@ def test_all_executors_leave_a_node_that_is_vacated() -> None:
 
 
 @st.composite
-def clusters(draw: st.DrawFn) -> SimulatedCluster:
+def clusters(draw: st.DrawFn) -> ObservedCluster:
     """Up to six nodes of different sizes, and up to fifteen executors."""
     names = [f"n{at}" for at in range(draw(st.integers(1, 6)))]
     cluster = Cluster(
@@ -267,12 +268,12 @@ def clusters(draw: st.DrawFn) -> SimulatedCluster:
             for name in names
         )
     )
-    topology = chain_topology(
-        *((name, draw(st.integers(1, 5))) for name in "abc"), grouping=draw(st.sampled_from(["shuffle", "global"]))
+    topology = chain(
+        *(draw(st.integers(1, 5)) for _ in range(3)), grouping=draw(st.sampled_from(["shuffle", "global"]))
     )
     executors = [executor.name for executor in topology.executors]
     pairs = [(one.name, other.name) for one, other in topology.pairs()]
-    return SimulatedCluster(
+    return ObservedCluster(
         nodes=cluster,
         topology=topology,
         places={name: draw(st.sampled_from(names)) for name in executors},
@@ -283,7 +284,7 @@ def clusters(draw: st.DrawFn) -> SimulatedCluster:
 
 
 @given(clusters(), st.integers(0, 4))
-def test_no_target_exceeds_its_bound_and_loads_are_updated(simulated: SimulatedCluster, most: int) -> None:
+def test_no_target_exceeds_its_bound_and_loads_are_updated(simulated: ObservedCluster, most: int) -> None:
     before = simulated.predicted()
     found, loads = decide(simulated, most)
     for decision in found:
@@ -308,7 +309,7 @@ def test_no_target_exceeds_its_bound_and_loads_are_updated(simulated: SimulatedC
 
 @given(clusters())
 def test_every_overloaded_node_has_a_decision_and_no_room_is_reported_only_without_room(
-    simulated: SimulatedCluster,
+    simulated: ObservedCluster,
 ) -> None:
     found, loads = decide(simulated)
     before = simulated.predicted()
@@ -326,9 +327,9 @@ def test_every_overloaded_node_has_a_decision_and_no_room_is_reported_only_witho
 
 
 def test_a_node_without_cpu_is_no_target() -> None:
-    simulated = SimulatedCluster(
+    simulated = ObservedCluster(
         nodes=Cluster((Node(id="n1", cpu=100), Node(id="n2", cpu=0))),
-        topology=chain_topology(("s", 2)),
+        topology=chain(2, names="s"),
         places={"s[0]": "n1", "s[1]": "n2"},
         points={"s[0]": 95.0, "s[1]": 5.0},
     )

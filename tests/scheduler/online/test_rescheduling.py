@@ -5,7 +5,8 @@ from itertools import permutations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from simulated_cluster import SimulatedCluster, chain_topology, rates_of
+from observed_rounds import ObservedCluster, rates_of
+from problems import chain
 
 from inventory.cluster import Cluster, Node
 from scheduler.online.predicted_loads import PredictedLoads
@@ -56,11 +57,11 @@ def test_opposite_changes_are_pairs_and_cycles_one_group() -> None:
     assert grouped(now, now) == []
 
 
-def exchange(points: float = 30.0, slots: int = 8) -> SimulatedCluster:
+def exchange(points: float = 30.0, slots: int = 8) -> ObservedCluster:
     """a sends to d and c to b, across nodes."""
-    return SimulatedCluster(
+    return ObservedCluster(
         nodes=Cluster(tuple(Node(id=name, cpu=100, slots=slots) for name in ("n1", "n2"))),
-        topology=chain_topology(("a", 1), ("b", 1), ("c", 1), ("d", 1)),
+        topology=chain(1, 1, 1, 1),
         places={"a[0]": "n1", "b[0]": "n1", "c[0]": "n2", "d[0]": "n2"},
         points={"a[0]": 20.0, "b[0]": 20.0, "c[0]": 20.0, "d[0]": points},
         rates=rates_of({"a-d": 100, "c-b": 80, "a-b": 10, "c-d": 12}),
@@ -71,7 +72,7 @@ BETTER_PLAN = placed(n1="a d", n2="c b")
 
 
 def decide(
-    simulated: SimulatedCluster, plan: dict[Executor, str], alpha: float = 1.2, held: str = ""
+    simulated: ObservedCluster, plan: dict[Executor, str], alpha: float = 1.2, held: str = ""
 ) -> tuple[RescheduleDecision, PredictedLoads]:
     loads = simulated.predicted()
     found = reschedule(
@@ -134,9 +135,9 @@ def test_executors_that_moved_a_short_time_ago_stay() -> None:
 
 
 def test_the_accepted_part_of_a_plan_must_save_enough() -> None:
-    simulated = SimulatedCluster(
+    simulated = ObservedCluster(
         nodes=Cluster(tuple(Node(id=name, cpu=100, slots=8) for name in ("n1", "n2", "n3", "n4"))),
-        topology=chain_topology(*((name, 1) for name in "abcdefgh")),
+        topology=chain(*[1] * 8),
         places={
             "a[0]": "n1",
             "b[0]": "n1",
@@ -175,7 +176,7 @@ def test_renaming_keeps_the_cut_and_moves_the_fewest(
 ) -> None:
     now, plan, places = drawn
     found = renamed_nodes(now, plan, places)
-    topology = chain_topology(("e", len(now)))
+    topology = chain(len(now), names="e")
     pairs = [(one, other) for one in range(len(now)) for other in range(one + 1, len(now))]
     traffic = {pair: float(rate) for pair, rate in zip(pairs, rates, strict=False)}
     assert node_cut(topology, found, traffic) == node_cut(topology, plan, traffic)

@@ -5,7 +5,8 @@ from math import exp, inf, isclose, log
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from simulated_cluster import SimulatedCluster, chain_topology
+from observed_rounds import ObservedCluster
+from problems import chain
 
 from inventory.cluster import Cluster, Node
 from inventory.values import EnergyModel
@@ -115,12 +116,12 @@ def test_clocks_keep_performance_and_load_unless_marked_infeasible(
         assert joules(model, found.phi) <= joules(model, found.phi * 0.9) + 1e-6
 
 
-def slow_and_fast(points: float = 57.0, **node: object) -> SimulatedCluster:
+def slow_and_fast(points: float = 57.0, **node: object) -> ObservedCluster:
     """s[0] on n1 is critical; s[1] on n2, the published node, is far from critical."""
     given: dict[str, object] = {"cpu": 100, "frequencies_hz": TABLE, "power": MODEL, **node}
-    return SimulatedCluster(
+    return ObservedCluster(
         nodes=Cluster((Node(id="n1", cpu=100, frequencies_hz=TABLE, power=MODEL), Node(id="n2", **given))),  # type: ignore[arg-type]
-        topology=chain_topology(("s", 2)),
+        topology=chain(2, names="s"),
         places={"s[0]": "n1", "s[1]": "n2"},
         points={"s[0]": 30.0, "s[1]": points},
         delays={"s[0]": 0.1, "s[1]": 0.012},
@@ -131,7 +132,7 @@ def slow_and_fast(points: float = 57.0, **node: object) -> SimulatedCluster:
 class ClockLoop:
     """Control loop: chooses clocks for every window and sets them."""
 
-    def __init__(self, simulated: SimulatedCluster, view: View = "stream") -> None:
+    def __init__(self, simulated: ObservedCluster, view: View = "stream") -> None:
         self.simulated = simulated
         self.clocks = ClockControl(0.9, 0.05, view)
 
