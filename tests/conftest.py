@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 
-UNTIMED = settings(deadline=None)  # a busy machine must not fail a test
+# A busy machine must not fail a test.
+UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("untimed", UNTIMED, max_examples=25)
 settings.register_profile("repeatable", UNTIMED, max_examples=25, derandomize=True)
 settings.register_profile("quick", UNTIMED, max_examples=10)

@@ -112,41 +112,25 @@ def test_clean_leaves_a_cluster_with_a_running_playbook_alone(cluster: Descripti
             pass
 
 
-def test_clusters_that_are_up_at_once_have_equal_cpu_weights(cluster: Description, tmp_path: Path) -> None:
-    def weights() -> set[str]:
-        hierarchy = find_hierarchy()
-        name = "cpu.weight" if hierarchy.version == 2 else "cpu.shares"
-        return {
-            (Path(hierarchy.cpu) / each.network.prefix / name).read_text().strip()
-            for each in (cluster, second.description)
-        }
-
-    second = start_cluster(load_hosts(write_inventory(tmp_path, MACHINES[1:])))
-    folders = [Path(each.request.folder) for each in (cluster, second.description)]
-    try:
-        for state in ("lift", "limit"):
-            for folder in folders:
-                ask(folder, state)
-            assert len(weights()) == 1, state
-    finally:
-        second.down()
-
-
-def test_a_cluster_is_preferred_only_while_its_limits_are_in_force(tmp_path: Path) -> None:
-    running = start_cluster(load_hosts(write_inventory(tmp_path, MACHINES[1:])))
-    description, hierarchy = running.description, find_hierarchy()
+def test_clusters_have_equal_cpu_weights_and_are_preferred_only_while_their_limits_are_in_force(
+    cluster: Description, tmp_path: Path
+) -> None:
+    hierarchy = find_hierarchy()
     name, usual = ("cpu.weight", "100") if hierarchy.version == 2 else ("cpu.shares", "1024")
 
-    def is_usual() -> bool:
-        return (Path(hierarchy.cpu) / description.network.prefix / name).read_text().strip() == usual
+    def weight(of: Description) -> str:
+        return (Path(hierarchy.cpu) / of.network.prefix / name).read_text().strip()
 
+    running = start_cluster(load_hosts(write_inventory(tmp_path, MACHINES[1:])))
+    both = (cluster, running.description)
     try:
         # Nodes without limits, as they come up, must not take the CPU time of other clusters.
-        assert is_usual()
-        ask(tmp_path / "cluster", "limit")
-        assert not is_usual()
-        ask(tmp_path / "cluster", "lift")
-        assert is_usual()
+        assert weight(running.description) == usual
+        for state, preferred in (("limit", True), ("lift", False)):
+            for each in both:
+                ask(Path(each.request.folder), state)
+            (shared,) = {weight(each) for each in both}
+            assert (shared != usual) is preferred, state
     finally:
         running.down()
 

@@ -30,18 +30,9 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
-def test_a_command_reaches_a_node_of_a_cluster_that_is_up(tmp_path: Path) -> None:
+def test_nodes_whose_keys_are_made_after_the_check_can_be_reached_also_by_a_command(tmp_path: Path) -> None:
     inventory = write_inventory(tmp_path)
-    running = start_cluster(load_hosts(inventory))
-    try:
-        done = millrace("exec", str(inventory), "n2", "--", "sh", "-c", "cat; uname -n; exit 7", stdin="given\n")
-    finally:
-        running.down()
-    assert (done.stdout, done.returncode) == ("given\nn2\n", 7), done.stderr
-
-
-def test_nodes_whose_keys_are_made_after_the_check_can_be_reached(tmp_path: Path) -> None:
-    hosts = load_hosts(write_inventory(tmp_path))
+    hosts = load_hosts(inventory)
     backend = EmulatedBackend(hosts.cluster, hosts, "a test", operator_callbacks(Settings(quiet=True)))
     backend.check()
     running = start_cluster(hosts)
@@ -58,8 +49,10 @@ def test_nodes_whose_keys_are_made_after_the_check_can_be_reached(tmp_path: Path
             pytest.raises(UnfitError, match="provision the node first"),
         ):
             asyncio.run(open_all())
+        done = millrace("exec", str(inventory), "n2", "--", "sh", "-c", "cat; uname -n; exit 7", stdin="given\n")
     finally:
         running.down()
+    assert (done.stdout, done.returncode) == ("given\nn2\n", 7), done.stderr
 
 
 def test_a_cluster_that_is_not_up_is_named(tmp_path: Path) -> None:

@@ -249,20 +249,6 @@ def test_an_ssh_server_that_is_killed_is_restarted(cluster: Description) -> None
     assert wait_for(lambda: run_on(cluster, 1, "true").returncode == 0)
 
 
-def test_a_connection_that_is_kept_open_serves_no_node_of_another_cluster(cluster: Description, tmp_path: Path) -> None:
-    other = start_cluster(load_hosts(write_inventory(tmp_path, MACHINES[1:])))
-    try:
-        options = ["-o", "ControlMaster=auto", "-o", "ControlPersist=60", "root@10.77.0.1"]
-        output_on(cluster, 1, "touch /run/first")
-        for folder, status in ((cluster.request.folder, 0), (other.description.request.folder, 1)):
-            command = [f"{folder}/ssh", *options, "test -e /run/first"]
-            run = partial(subprocess.run, command, check=False, timeout=30, stderr=subprocess.DEVNULL)
-            # On a busy host a connection may fail, with 255.
-            assert wait_for(lambda run=run, status=status: run().returncode == status)
-    finally:
-        other.down()
-
-
 BRING_UP = """
 import sys, time
 from pathlib import Path
@@ -289,21 +275,18 @@ def starting_process(folder: Path, mode: str) -> Iterator[tuple["subprocess.Pope
             starter.kill()
 
 
-@pytest.mark.parametrize("victim", ["the starting process", "the daemon"])
-def test_a_kill_leaves_nothing_behind_after_clean(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, victim: str) -> None:
+def test_a_killed_daemon_leaves_nothing_behind_after_clean(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    with starting_process(tmp_path, "stay" if victim == "the daemon" else "go") as (starter, prefix):
+    with starting_process(tmp_path, "stay") as (_, prefix):
         description = description_in(tmp_path / "cluster")
-        assert prefix, description is not None
+        assert prefix
         assert description is not None
         first = identify(description.members["n1"].pid)
-        if victim == "the daemon":
-            os.kill(description.daemon.pid, signal.SIGKILL)
-            assert wait_for(lambda: not description.daemon.is_alive())
-            outcome = clean_all()
-            assert outcome.failed == []
-            assert not (tmp_path / "cluster").exists()
-        starter.kill()
+        os.kill(description.daemon.pid, signal.SIGKILL)
+        assert wait_for(lambda: not description.daemon.is_alive())
+        outcome = clean_all()
+        assert outcome.failed == []
+        assert not (tmp_path / "cluster").exists()
     assert wait_for(lambda: leftovers(prefix) == [])
     assert first is not None
     assert wait_for(lambda: not first.is_alive())
@@ -311,18 +294,33 @@ def test_a_kill_leaves_nothing_behind_after_clean(tmp_path: Path, monkeypatch: p
     assert clean_all().failed == []
 
 
-def test_using_a_cluster_of_another_process_shows_its_origin(cluster: Description, tmp_path: Path) -> None:
+def test_a_cluster_of_another_process_shows_its_origin_shares_no_connection_and_ends_with_that_process(
+    cluster: Description, tmp_path: Path
+) -> None:
     lines: list[str] = []
     assert use_running(load_hosts(Path(cluster.request.folder).parent / "emulated.yml"), lines.append) == cluster
     assert lines == []
-    with starting_process(tmp_path, "go") as (starter, _):
-        found = use_running(load_hosts(tmp_path / "emulated.yml"), lines.append)
+    with starting_process(tmp_path, "go") as (starter, prefix):
+        other = use_running(load_hosts(tmp_path / "emulated.yml"), lines.append)
         (message,) = lines
+        assert other is not None
+        first = identify(other.members["n1"].pid)
+        # A connection that is kept open serves no node of another cluster.
+        options = ["-o", "ControlMaster=auto", "-o", "ControlPersist=60", "root@10.77.0.1"]
+        output_on(cluster, 1, "touch /run/first")
+        for folder, status in ((cluster.request.folder, 0), (other.request.folder, 1)):
+            command = [f"{folder}/ssh", *options, "test -e /run/first"]
+            run = partial(subprocess.run, command, check=False, timeout=30, stderr=subprocess.DEVNULL)
+            # On a busy host a connection may fail, with 255.
+            assert wait_for(lambda run=run, status=status: run().returncode == status)
         starter.kill()
     assert f"uses the emulated cluster in {tmp_path / 'cluster'} (up since 2" in message
     assert f"brought up by process {starter.pid} from {Path(__file__).parents[2]})" in message
-    assert found is not None
-    assert wait_for(lambda: leftovers(found.network.prefix) == [])
+    assert prefix == other.network.prefix
+    assert wait_for(lambda: leftovers(prefix) == [])
+    assert first is not None
+    assert wait_for(lambda: not first.is_alive())
+    assert clean_all().failed == []
 
 
 def test_a_cluster_of_another_version_is_not_replaced(tmp_path: Path) -> None:

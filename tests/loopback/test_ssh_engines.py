@@ -2,10 +2,8 @@
 
 import os
 import signal
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import psutil
@@ -99,43 +97,30 @@ def check_run(workspace: Any, run: dict[str, Any], engine: str) -> None:
 
 
 @storm
-def test_storm_runs_on_nodes_with_different_clocks_and_leaves_only_its_jars(
+def test_storm_runs_on_nodes_with_different_clocks_and_leaves_only_its_jars_also_when_a_daemon_is_killed(
     workspace: Any, nodes: Lab, installed: Callable[[str], None]
 ) -> None:
     installed("storm")
-    outcome = workspace.run("run", agenda_of(workspace, nodes, "storm"))
-    assert outcome.status == 0, outcome
-    (run,) = workspace.results().values()
+    agenda = agenda_of(workspace, nodes, "storm", repetitions=2, order="sequential", duration_s=6)
+    process = workspace.start("run", agenda)
+    workspace.wait_for_stage(1, "measuring")
+    os.kill(running(nodes, "n2", "daemon.supervisor.Supervisor")[0], signal.SIGKILL)
+    outcome = workspace.wait_for_end(process)
+    assert outcome.status == 1, outcome
+    failed, run = workspace.results().values()
+    assert failed["status"] == "failed"
+    assert "the Supervisor of n2 was killed by SIGKILL" in failed["reason"]
     check_run(workspace, run, "storm")
     (topology,) = run["placement"]["topologies"].values()
     placed = {entry["executor"]: f"{entry['node']}/{entry['slot']}" for entry in topology["assignments"]}
     assert run["engine"]["places"] == placed
-    logs = {path.name for path in (workspace.campaign / "runs" / "001-wordcount-even-r1" / "logs").iterdir()}
+    logs = {path.name for path in (workspace.campaign / "runs" / "002-wordcount-even-r2" / "logs").iterdir()}
     assert {"master-daemon.log", "n1-daemon.log", "n2-daemon.log"} < logs
     assert sum(name.endswith("worker.log") for name in logs) == 2
     assert nothing_is_left(workspace, nodes)
     assert not list(workspace.temporary.iterdir())
     for node in nodes.nodes.values():
         assert sorted(path.name for path in node.work.iterdir()) == [".lock", "engines"]
-
-
-@storm
-def test_a_killed_daemon_on_a_node_is_named_and_nothing_is_left_there(
-    workspace: Any, nodes: Lab, installed: Callable[[str], None]
-) -> None:
-    installed("storm")
-    process = workspace.start("run", agenda_of(workspace, nodes, "storm", repetitions=2, duration_s=60))
-    workspace.wait_for_stage(1, "measuring")
-    os.kill(running(nodes, "n2", "daemon.supervisor.Supervisor")[0], signal.SIGKILL)
-    workspace.wait_for_stage(2, "opening executors")
-    process.send_signal(signal.SIGINT)
-    time.sleep(1)  # two pending signals are delivered as one
-    process.send_signal(signal.SIGINT)
-    outcome = workspace.wait_for_end(process)
-    assert outcome.status == 130, outcome
-    assert "the Supervisor of n2 was killed by SIGKILL" in outcome.err + outcome.out
-    assert nothing_is_left(workspace, nodes)
-    assert not list(Path(workspace.temporary).iterdir())
 
 
 @flink
