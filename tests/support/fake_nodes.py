@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from functools import partial
 from typing import Any
 
+from bare_environment import bare_environment
 from msgspec.structs import replace
 
 from agents.protocol import (
@@ -41,7 +42,7 @@ from agents.protocol import (
 from controller.coordinator.checkpoint_loop import ControlSettings
 from controller.coordinator.coordinator import Coordinator
 from controller.coordinator.epoch_workers import executor_name
-from controller.coordinator.interfaces import Assignment, Environment, Offset
+from controller.coordinator.interfaces import Assignment, Offset
 from inventory.errors import RunError
 
 LAG_S, NODES = 0.01, ("n1", "n2", "n3")
@@ -126,7 +127,7 @@ class FakeNodes:
         self._incarnations = dict.fromkeys(NODES, 0)
         self._barrier: Prepare | None = None
         self._cut_nodes: set[str] = set()
-        environment = Environment(
+        environment = bare_environment(
             nodes=NODES,
             send=self._send,
             restart=self._restart,

@@ -12,6 +12,7 @@ from random import Random
 from typing import Any
 
 import msgspec
+from bare_environment import bare_environment
 from problems import nodes_of
 from scripted_disk import Disk
 from scripted_run import CHUNKS, Limits, ScriptedRun
@@ -40,7 +41,7 @@ from agents.worker.process.metrics_reporter import MetricsReporter
 from agents.worker.task_graph.interfaces import AnswerRows
 from controller.coordinator.checkpoint_loop import ControlSettings
 from controller.coordinator.coordinator import Coordinator
-from controller.coordinator.interfaces import Assignment, Environment, Offset, SlotRecord
+from controller.coordinator.interfaces import Assignment, Offset, SlotRecord
 from controller.coordinator.online_loop import OnlineSettings
 from inventory.errors import RunError
 from inventory.times import NS
@@ -145,7 +146,7 @@ class ScriptedCluster:
             return Assignment(self._place(lost, places), gates(lost))
 
         topology = msgspec.convert(spec.topology, Topology)
-        environment = Environment(
+        environment = bare_environment(
             nodes=frozenset(self.nodes),
             send=self._send,
             restart=self._restart,
