@@ -280,14 +280,14 @@ def keys_of(columns: Sequence[pa.Array], owner: Callable[[Any], int]) -> Keys:
         columns: of the key's fields.
         owner: of a key: of a value if there is one column, else of a tuple of values.
     """
-    found = list(map(distinct, columns))
-    if len(found) == 1:
-        return Keys(found[0].codes, owners_of(found[0].values.to_pylist(), owner))
-    codes, first = _numbered(found[0].codes, len(found[0].values))
-    for more in found[1:]:
+    distinct_cells = list(map(distinct, columns))
+    if len(distinct_cells) == 1:
+        return Keys(distinct_cells[0].codes, owners_of(distinct_cells[0].values.to_pylist(), owner))
+    codes, first = _numbered(distinct_cells[0].codes, len(distinct_cells[0].values))
+    for more in distinct_cells[1:]:
         # Dense again after each field, so that the product cannot overflow.
         codes, first = _numbered(codes * len(more.values) + more.codes, len(first) * len(more.values))
-    fields = [each.values.take(pa.array(each.codes[first])).to_pylist() for each in found]
+    fields = [each.values.take(pa.array(each.codes[first])).to_pylist() for each in distinct_cells]
     return Keys(codes, owners_of(list(zip(*fields, strict=True)), owner))
 
 

@@ -169,13 +169,13 @@ class Columns(Sequence[Row]):
             import numpy as np
 
             return self.take(np.arange(start, stop, step))
-        found, first = [], 0
+        parts, first = [], 0
         for chunk in self._chunks:
             low, high = max(start - first, 0), min(stop - first, chunk.num_rows)
             if low < high:
-                found.append(chunk.slice(low, high - low))
+                parts.append(chunk.slice(low, high - low))
             first += chunk.num_rows
-        return Columns(self.schema, *found)
+        return Columns(self.schema, *parts)
 
     def __delitem__(self, at: slice) -> None:
         start, stop, step = at.indices(self._count)

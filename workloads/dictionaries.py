@@ -100,8 +100,8 @@ def dictionary_of(column: pa.Array) -> Dictionary | None:
         return None
     entries = column.dictionary
     buffers = entries.buffers()
-    found = _living.get(buffers[-1].address) if buffers[-1] is not None and len(buffers) == 3 else None
-    return found if found is not None and not entries.offset and entries.type == found.kind else None
+    living = _living.get(buffers[-1].address) if buffers[-1] is not None and len(buffers) == 3 else None
+    return living if living is not None and not entries.offset and entries.type == living.kind else None
 
 
 class EntryNumbers:
@@ -178,8 +178,8 @@ def code_sums(codes: Places, numbers: npt.NDArray[np.int64] | None, count: int) 
 
 def indices_of(column: pa.DictionaryArray) -> Places:
     """Return the indices of a dictionary-encoded column, without copying them."""
-    found: Places = column.indices.to_numpy()
-    return found
+    places: Places = column.indices.to_numpy()
+    return places
 
 
 def text_buffers(values: pa.Array) -> tuple[npt.NDArray[np.int32], Bytes]:
@@ -296,18 +296,18 @@ class DictionaryEncoder:
     def _found(self, low: npt.NDArray[np.uint64], high: npt.NDArray[np.uint64]) -> npt.NDArray[np.int32]:
         """Return the index of each value, given its two words; -1 if it is none."""
         places = self._places(low, high)
-        found = self._table.take(places)
-        same = self._low.take(found) == low
-        same &= self._high.take(found) == high
+        entries = self._table.take(places)
+        same = self._low.take(entries) == low
+        same &= self._high.take(entries) == high
         open_ = np.flatnonzero(~same)
-        open_ = open_[found[open_] > 0]
+        open_ = open_[entries[open_] > 0]
         while len(open_):
             places[open_] = (places[open_] + 1) & (len(self._table) - 1)
-            at = found[open_] = self._table[places[open_]]
+            at = entries[open_] = self._table[places[open_]]
             other = (self._low[at] != low[open_]) | (self._high[at] != high[open_])
             open_ = open_[other & (at > 0)]
-        found -= 1
-        return found
+        entries -= 1
+        return entries
 
     def _places(self, low: npt.NDArray[np.uint64], high: npt.NDArray[np.uint64]) -> Codes:
         mixed = low * np.uint64(0x9E3779B97F4A7C15)

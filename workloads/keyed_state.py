@@ -152,7 +152,7 @@ class Table(dict[Any, V]):
 
         from workloads.arrays import distinct
 
-        codes, found = distinct(keys)
+        codes, distinct_keys = distinct(keys)
         if not len(codes):
             return
         given = numbers.to_numpy()
@@ -160,7 +160,7 @@ class Table(dict[Any, V]):
         starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
         folded = function.reduceat(given[order], starts).tolist()
         known = self.get
-        for key, number in zip(found.take(_array(codes[order][starts])).to_pylist(), folded, strict=True):
+        for key, number in zip(distinct_keys.take(_array(codes[order][starts])).to_pylist(), folded, strict=True):
             before = known(key, _MISSING)
             self[key] = number if before is _MISSING else function(before, number).item()
 

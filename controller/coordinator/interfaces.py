@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, NoReturn, Protocol
 
 from agents.protocol import Gates, Message, MoveToPlace, Report, RunSpec, Slot
-from inventory.errors import RunError
 from scheduler.online.observation import Happening
 from scheduler.problem import CommunicationSchedule
 from workloads.traffic import Traffic
@@ -136,18 +135,6 @@ class ReplicaStore(Protocol):
         ...
 
 
-async def _no_clocks(clocks: Mapping[str, int | None]) -> Mapping[str, str]:
-    return dict.fromkeys(clocks, "clocks cannot be set here")
-
-
-async def _no_cpus(node: str, _settings: Mapping[str, Any]) -> None:
-    raise RunError(f"the CPUs of {node} cannot be set here")
-
-
-async def _no_schedule(_places: Mapping[str, Slot], _nodes: Set[str]) -> CommunicationSchedule | None:
-    return None
-
-
 @dataclass(frozen=True)
 class Environment:
     """Everything through which a coordinator acts on nodes and disks.
@@ -181,13 +168,13 @@ class Environment:
     offset: Callable[[str], Offset]
     replicas: ReplicaStore
     note: NoteEvent
-    set_clocks: Callable[[Mapping[str, int | None]], Awaitable[Mapping[str, str]]] = _no_clocks
-    set_cpus: Callable[[str, Mapping[str, Any]], Awaitable[None]] = _no_cpus
-    drain: Callable[[Mapping[str, Slot], Set[str]], Sequence[MoveToPlace]] = lambda _places, _nodes: ()
-    enlarge: Enlarge = lambda _places, _nodes, _sizes: {}
-    schedule: Callable[[Mapping[str, Slot], Set[str]], Awaitable[CommunicationSchedule | None]] = _no_schedule
-    note_slot: Callable[[SlotRecord], None] = lambda _: None
-    tables: Collection[str] = ()
+    set_clocks: Callable[[Mapping[str, int | None]], Awaitable[Mapping[str, str]]]
+    set_cpus: Callable[[str, Mapping[str, Any]], Awaitable[None]]
+    drain: Callable[[Mapping[str, Slot], Set[str]], Sequence[MoveToPlace]]
+    enlarge: Enlarge
+    schedule: Callable[[Mapping[str, Slot], Set[str]], Awaitable[CommunicationSchedule | None]]
+    note_slot: Callable[[SlotRecord], None]
+    tables: Collection[str]
 
 
 class RunListener:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pyarrow.parquet
 import pytest
+from bare_environment import bare_environment
 from hostile_names import NAMES, SandboxFolder
 from hypothesis import HealthCheck, given, settings
 from simulated_runs import PLACES, spec_of
@@ -20,7 +21,6 @@ from agents.protocol import Drained, Profile, Stored
 from agents.worker.process.answer_files import write_answer_rows
 from controller.coordinator.checkpoint_store import CheckpointStore
 from controller.coordinator.epoch_workers import EpochWorkers
-from controller.coordinator.interfaces import Environment
 from controller.coordinator.reports import ReportedWork
 from controller.host.condition import Condition
 from controller.nodes.transport import (
@@ -82,7 +82,7 @@ class Loopback:
         async def nothing(*_: object) -> None:
             """Do nothing."""
 
-        environment = Environment(
+        environment = bare_environment(
             nodes=tuple(self.transports),
             send=nothing,
             restart=nothing,

@@ -3,6 +3,7 @@
 import asyncio
 import doctest
 
+from bare_environment import WITHOUT_CONTROL
 from simulated_runs import spec_of
 
 from agents.protocol import Finish, Slot
@@ -59,7 +60,7 @@ def test_thirty_nodes_with_three_hundred_executors_pass_checkpoints() -> None:
         model = WorkModel(100, 0, 10, 0, 0, 0, 0, {"sink": "counts"})
 
     async def run() -> SimulatedAgents:
-        environment = {"place": None, "tables": ("counts",)}
+        environment = {**WITHOUT_CONTROL, "place": None, "tables": ("counts",)}
         settings = ControlSettings(checkpoint_s=2)
         simulated = ManyAgents(spec_of(places), settings, differing_clocks(nodes), 0.01, environment)
         async with simulated.coordinator as coordinator:

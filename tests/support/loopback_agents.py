@@ -17,6 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet
+from bare_environment import bare_environment
 
 from agents.collected_traces import collect
 from agents.protocol import ExecutorSpec, InputFile, Listening, Message, Report, RunSpec, Slot, workers_of
@@ -24,7 +25,7 @@ from agents.trace import AGENT, CONTROLLER, TraceWriter
 from campaign.agenda.application import Application
 from controller.coordinator.checkpoint_loop import ControlSettings
 from controller.coordinator.coordinator import Coordinator
-from controller.coordinator.interfaces import Assignment, Environment
+from controller.coordinator.interfaces import Assignment
 from controller.coordinator.online_loop import OnlineSettings
 from controller.host.process_identity import ProcessIdentity, identify
 from controller.nodes.agents import Agents, RunNode
@@ -93,7 +94,7 @@ class ControlledRun:
         self.event_writer = TraceWriter(self.folder / "traces", spec.run, CONTROLLER, AGENT)
         self._tables = Application("", "", workload, {}, workload.topology(), Max(), parse_document("{}").origin).tables
         cluster = Cluster(tuple(Node(id=name, slots=SLOTS, ghz=1.0, flops_per_cycle=4) for name in agents.members))
-        environment = Environment(
+        environment = bare_environment(
             nodes=tuple(agents.members),
             send=self._send,
             restart=agents.agents.restart,

@@ -12,6 +12,7 @@ from random import Random
 from typing import Any
 
 import msgspec
+from bare_environment import WITHOUT_CONTROL
 from problems import nodes_of
 from scripted_run import CHUNKS, Limits, ScriptedRun
 
@@ -98,6 +99,7 @@ class ScriptedCluster(SimulatedCluster):
         topology = msgspec.convert(spec.topology, Topology)
         clocks = differing_clocks(nodes)
         environment = {
+            **WITHOUT_CONTROL,
             "place": place_lost,
             "note_slot": self.slots.append,
             "enlarge": partial(slots_of_added, Problem(nodes_of(**dict.fromkeys(clocks, 2)), (topology,))),

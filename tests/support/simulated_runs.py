@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Set
 from typing import Any
 
+from bare_environment import WITHOUT_CONTROL
 from msgspec.structs import replace
 
 from agents.protocol import (
@@ -94,6 +95,7 @@ class FakeNodes(SimulatedAgents):
         self._cut_nodes: set[str] = set()
         self.model = WorkModel(100, 0, 10, PREDICTED_NS, PAUSE_NS, 1_000_000, 3, {"sink": "counts"})
         environment = {
+            **WITHOUT_CONTROL,
             "place": self._place,
             "drain": self._moves_off,
             "enlarge": self._slots_of_added,

@@ -58,11 +58,11 @@ class KeyedColumns:
         if texts is None or not texts.is_current:
             kind = key.type.value_type if isinstance(key, pa.DictionaryArray) else key.type
             texts = self._texts = _TextKeys(self._channels, self._route, kind)
-        found = texts.of(key)
-        if found is None:
+        placed = texts.of(key)
+        if placed is None:
             deal_to(self._channels, rows, stamps, keys_of([key], self._route).targets)
             return
-        batch, (targets, indices) = rows.batch(), found
+        batch, (targets, indices) = rows.batch(), placed
         of_channel = _Stamps(stamps, targets)
         for target, part in enumerate(rows_per_target(targets, len(self._channels))):
             if not len(part):

@@ -272,8 +272,8 @@ class Router:
         for stop, tick in ticks:
             parts = {stream: rows[start:stop] for stream, rows in emitted.items()}
             inside = {
-                stream: [(row - start, stamp) for row, stamp in found if start <= row < stop]
-                for stream, found in stamps.items()
+                stream: [(row - start, stamp) for row, stamp in stamped if start <= row < stop]
+                for stream, stamped in stamps.items()
             }
             count += self.emit(parts, inside)
             self.mark_inside(tick)

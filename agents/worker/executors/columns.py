@@ -125,8 +125,8 @@ class ColumnBoltExecutor(BoltExecutor):
         from workloads.arrays import dictionaries_of
 
         known = dictionaries_of(batch.columns) if self._column_bolt.dictionaries else ()
-        found = self._column_bolt.process_columns(batch)
-        return {name: self._columns(name, part, known) for name, part in found.items()}, found
+        processed = self._column_bolt.process_columns(batch)
+        return {name: self._columns(name, part, known) for name, part in processed.items()}, processed
 
     def _columns(
         self, stream: str, part: "pa.RecordBatch | Derived | Sequence[Row]", known: "Sequence[pa.Array]" = ()
@@ -144,8 +144,8 @@ class ColumnBoltExecutor(BoltExecutor):
         if not isinstance(rows, Columns) or not self._column_bolt.derives:
             return super()._process_sampled(delivery)
         stamps: dict[str, Stamps] = {}
-        emitted, found = self._processed(self._batch(channel.source, channel.stream, rows))
-        for stream, part in found.items():
+        emitted, processed = self._processed(self._batch(channel.source, channel.stream, rows))
+        for stream, part in processed.items():
             if not isinstance(part, Derived):
                 raise RunError(f"{self.executor.name}, stream {stream!r}: a bolt with `derives` emits `Derived` only")
             who = f"{self.executor.name}, stream {stream!r}:"

@@ -68,13 +68,13 @@ class LatencySampler:
 
     def sampled(self, first: int, count: int) -> list[int]:
         """Return the sampled record numbers in [first, first + count); ranges of successive calls have no gaps."""
-        found = []
+        chosen = []
         while self._chosen < first + count:
-            found.append(self._chosen)
+            chosen.append(self._chosen)
             self._block += self._stride
             self._stride = self._next_stride
             self._chosen = self._choose()
-        return found
+        return chosen
 
     def skip(self, first: int) -> None:
         """Continue at record `first`, after a restore."""

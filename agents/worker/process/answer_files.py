@@ -104,21 +104,21 @@ def read_answer_rows(path: Path, fields: Fields) -> "pa.Table":
             is_arrow = source.read(len(_MAGIC)) == _MAGIC
         if is_arrow:
             with pa.OSFile(str(path), "rb") as source:
-                found = pyarrow.ipc.open_file(source).read_all()
+                table = pyarrow.ipc.open_file(source).read_all()
             # Arrow does not check files on reading: a column that points outside its buffer crashes the process.
-            found.validate(full=True)
-            names = found.schema.names if not found.schema.equals(schema) else None
+            table.validate(full=True)
+            names = table.schema.names if not table.schema.equals(schema) else None
         else:
             written, rows = _decoder.decode(path.read_bytes())
             names = list(written) if list(written.items()) != list(fields.items()) else None
             columns = list(zip(*rows, strict=True)) or [() for _ in schema]
             if names is None:
                 arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
-                found = pa.Table.from_arrays(arrays, schema=schema)
+                table = pa.Table.from_arrays(arrays, schema=schema)
     except FileNotFoundError:
         raise RunError(f"a part of the answer is missing: {path}") from None
     except (pa.ArrowException, msgspec.MsgspecError, OSError, OverflowError, TypeError, ValueError) as fault:
         raise RunError(f"a part of the answer cannot be read: {path}: {fault}") from None
     if names is not None:
         raise RunError(f"a part of the answer has columns {names}; expected: {schema.names}: {path}")
-    return found
+    return table

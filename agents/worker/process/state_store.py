@@ -117,7 +117,7 @@ class StateStore:
 
     def _do(self, tasks: Iterable[_Task | int]) -> list[StoredSnapshot | BaseException]:
         """Write and delete in this order; return what is on disk then, and errors."""
-        found: list[StoredSnapshot | BaseException] = []
+        outcomes: list[StoredSnapshot | BaseException] = []
         folders: set[Path] = set()
         for task in tasks:
             try:
@@ -125,14 +125,14 @@ class StateStore:
                     _sync_all(folders)  # one of them may be deleted
                     self._remove(task)
                 else:
-                    found.append(self._write(task, folders))
+                    outcomes.append(self._write(task, folders))
             except BaseException as fault:  # noqa: BLE001 - if this thread ended, checkpoints would never complete
-                found.append(fault)
+                outcomes.append(fault)
         try:
             _sync_all(folders)
         except OSError as fault:
             return [fault]
-        return found
+        return outcomes
 
     def _write(self, task: _Task, folders: set[Path]) -> StoredSnapshot:
         """Write a snapshot and settled rows, and add the folders that have to be synced."""

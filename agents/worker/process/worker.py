@@ -123,7 +123,7 @@ class Worker:
             spec.epoch,
             me,
             self._on_link,
-            lambda peer, reason: self._lost(peer, reason),
+            self._lost,
         )
         self._links = Links(self._mesh, spec.epoch, spec.addresses)
         self._store = StateStore(folder, spec.run)

@@ -115,11 +115,11 @@ class GraphBuilder:
         return COLUMN_BATCHES if all(map(self._is_of_columns, ends)) else 1
 
     def _is_of_columns(self, component: str) -> bool:
-        found = self._has_columns.get(component)
-        if found is None:
+        has_columns = self._has_columns.get(component)
+        if has_columns is None:
             operator = self._new_operator(component)
-            found = self._has_columns[component] = isinstance(operator, ColumnBolt | ColumnSpout)
-        return found
+            has_columns = self._has_columns[component] = isinstance(operator, ColumnBolt | ColumnSpout)
+        return has_columns
 
     def _gated(self, outgoing: Outgoing) -> Outgoing:
         if isinstance(outgoing, Gated) and self._slots is not None:

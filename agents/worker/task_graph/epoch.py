@@ -120,7 +120,7 @@ class EpochTasks:
             case Abandon(barrier=barrier):
                 self._abandon(barrier)
             case TimeSlot(number=number) if self._slots is not None:
-                self._slots.open(number, self.registry, lambda worker: self.place_of(worker).node)
+                self._slots.open(number, self.registry, self._places)
             case Schedule(gates=gates, first=first):
                 self.follow(gates, first)
             case Stop():

@@ -61,13 +61,13 @@ class AnswerRows:
     @classmethod
     def of(cls, bolt: BoltExecutor, last: bool) -> "list[AnswerRows]":
         """Return the settled rows of a sink's answer, by table; with `last` also all others, of every table."""
-        found: list[AnswerRows] = []
+        answers: list[AnswerRows] = []
         with bolt.guarded():
             for table in bolt.bolt.tables():
                 rows = joined_rows(_rows(table.settled()), _rows(table.answer() if last else ()))
                 if rows or last:
-                    found.append(cls(table.answer_table, table.answer_schema, rows))
-        return found
+                    answers.append(cls(table.answer_table, table.answer_schema, rows))
+        return answers
 
 
 def _rows(rows: Iterable[Row]) -> Sequence[Row]:

@@ -173,21 +173,21 @@ def _peers(old: RunPlan, new: RunPlan, gone: set[int], come: set[int], me: int) 
     """Return the workers that take over state from worker `me`, or from which it takes over some."""
     moved = gone & come
     pairs = [(old.worker[at], new.worker[at]) for at in moved]
-    found = {a if b == me else b for a, b in pairs if me in (a, b)}
+    peers = {a if b == me else b for a, b in pairs if me in (a, b)}
     givers = {(old.executors[at].component, old.worker[at]) for at in gone - moved}
     takers = {(new.executors[at].component, new.worker[at]) for at in come - moved}
     for here, there in ((givers, takers), (takers, givers)):
         mine = {component for component, worker in here if worker == me}
-        found |= {worker for component, worker in there if component in mine}
-    return found
+        peers |= {worker for component, worker in there if component in mine}
+    return peers
 
 
 def _by_executor(channels: Iterable[ChannelId], of_receiver: bool = False) -> dict[int, list[ChannelId]]:
     """Return channels by their sender, or by their receiver."""
-    found: dict[int, list[ChannelId]] = {}
+    by_executor: dict[int, list[ChannelId]] = {}
     for channel in channels:
-        found.setdefault(channel.receiver if of_receiver else channel.sender, []).append(channel)
-    return found
+        by_executor.setdefault(channel.receiver if of_receiver else channel.sender, []).append(channel)
+    return by_executor
 
 
 class PendingBarrier:

@@ -111,10 +111,10 @@ class RunPlan:
 
     @cached_property
     def _by_sender(self) -> Mapping[int, list[ChannelPlan]]:
-        found: dict[int, list[ChannelPlan]] = {}
+        by_sender: dict[int, list[ChannelPlan]] = {}
         for channel in self.channels:
-            found.setdefault(channel.sender, []).append(channel)
-        return found
+            by_sender.setdefault(channel.sender, []).append(channel)
+        return by_sender
 
     def channels_from(self, number: int) -> Sequence[ChannelPlan]:
         """Return the channels that an executor sends on."""
@@ -140,12 +140,12 @@ class RunPlan:
 
     def _channels(self) -> Iterator[ChannelPlan]:
         # Links are in no topological order, so repeat until no more executors are reached.
-        found = list(self._declared_channels())
+        declared = list(self._declared_channels())
         reached = {at for at in self.executors if not self.is_bolt(at)}
         while True:
-            more = {channel.receiver for channel in found if channel.sender in reached} - reached
+            more = {channel.receiver for channel in declared if channel.sender in reached} - reached
             if not more:
-                return (channel for channel in found if channel.sender in reached)
+                return (channel for channel in declared if channel.sender in reached)
             reached |= more
 
     def _declared_channels(self) -> Iterator[ChannelPlan]:
@@ -172,12 +172,12 @@ class RunPlan:
 
     def peers(self, worker: int) -> set[int]:
         """Return the numbers of the workers that share a channel with `worker`."""
-        found = set()
+        linked = set()
         for channel in self.channels:
             ends = {self.worker[channel.sender], self.worker[channel.receiver]}
             if worker in ends:
-                found |= ends
-        return found - {worker}
+                linked |= ends
+        return linked - {worker}
 
     def moved(self, moves: Iterable[MoveToPlace], workers: tuple[Slot, ...]) -> "RunPlan":
         """Return the plan after a barrier at which executors move.

@@ -82,9 +82,9 @@ def state_sources(before: Division, after: Division, is_keyed: bool) -> Sequence
         for earlier, now in zip(owners_from_runs(before.owners), owners_from_runs(after.owners), strict=True):
             givers[now].add(earlier)
         return [sorted(each) for each in givers]
-    found = [[at if at < before.parallelism else 0] for at in range(after.parallelism)]
-    found[0] += range(after.parallelism, before.parallelism)
-    return found
+    sources = [[at if at < before.parallelism else 0] for at in range(after.parallelism)]
+    sources[0] += range(after.parallelism, before.parallelism)
+    return sources
 
 
 class Redistribution:

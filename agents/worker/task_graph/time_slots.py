@@ -8,7 +8,7 @@ slot ends when all rows have arrived; then what a worker processes in a slot may
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from agents.protocol import Gates, Slot, SlotDone
 from agents.worker.channels.channel import Outgoing
@@ -79,8 +79,8 @@ class TimeSlots:
         )
         return [None if target is None else nodes[target] for target in targets]
 
-    def open(self, number: int, registry: TaskRegistry, node_of: Callable[[int], str]) -> None:
-        """Send the permitted rows of time slot `number`; `node_of` returns the node of a worker."""
+    def open(self, number: int, registry: TaskRegistry, places: Sequence[Slot]) -> None:
+        """Send the permitted rows of time slot `number`; `places` are the slots of all workers, by number."""
         self._number, self._opened_ns = number, self._now_ns()
         self._processed = {bolt: bolt.worked.processed for bolt in registry.bolts}
         self._first_ns.clear()
@@ -88,7 +88,7 @@ class TimeSlots:
         opened = self.opened(number)
 
         def is_open(channel: Outgoing) -> bool:
-            return node_of(channel.peer) == opened[self._stage[channel.id.sender]]
+            return places[channel.peer].node == opened[self._stage[channel.id.sender]]
 
         for running in registry.executors:
             if isinstance(running.router, GatedRouter):
