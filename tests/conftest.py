@@ -146,12 +146,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _interleaved(items: Sequence[pytest.Item]) -> list[pytest.Item]:
     """Return the tests in an order that keeps cores busy: computing tests are spread evenly among waiting ones.
 
-    Long chains of tests come first among the waiting ones.
+    Chains of tests come first among the waiting ones, and long tests among the others: none is left over at the end.
     """
     waiting = [item for item in items if item.path.name in TOGETHER or _starts_processes(item)]
-    waiting.sort(key=lambda item: item.path.name not in TOGETHER)
+    waiting.sort(key=lambda item: (item.path.name not in TOGETHER, not _is_long(item)))
     chosen = set(waiting)
-    computing = [item for item in items if item not in chosen]
+    computing = sorted((item for item in items if item not in chosen), key=lambda item: not _is_long(item))
     places = [(at + 1) / (len(waiting) + 1) for at in range(len(waiting))]
     places += [(at + 1) / (len(computing) + 1) for at in range(len(computing))]
     return [item for _, item in sorted(zip(places, [*waiting, *computing], strict=True), key=lambda pair: pair[0])]
@@ -161,13 +161,22 @@ def _starts_processes(item: pytest.Item) -> bool:
     return any(item.get_closest_marker(name) is not None for name in ("loopback", "emulation", "sshd", "spark"))
 
 
+def _is_long(item: pytest.Item) -> bool:
+    return any(item.get_closest_marker(name) is not None for name in ("slow", "long", "pipelines"))
+
+
 TOGETHER = {
     "test_campaign_energy.py": "a campaign with meters",
+    "test_bundled_figures.py": "report of the small campaign",
     "test_report_energy.py": "report of the small campaign",
     "test_report_page.py": "report of the small campaign",
     "test_report_tables.py": "report of the small campaign",
     "test_report_browser.py": "report of the small campaign",
     "test_report_job.py": "report of the small campaign",
+    "test_pipeline_debs2014.py": "Spark in the test's process",
+    "test_pipelines_queries.py": "Spark in the test's process",
+    "test_pipelines_rows.py": "Spark in the test's process",
+    "test_readers_agree.py": "Spark in the test's process",
     "test_base_role.py": "archive of the environment of nodes",
     "test_changing_schedules.py": "runs whose schedules change",
     "test_elastic_demand.py": "runs whose rate doubles",

@@ -388,13 +388,6 @@ def small_campaign(tmp_path_factory: pytest.TempPathFactory, campaign_maker: Cal
 
 
 @pytest.fixture(scope="session")
-def large_campaign(tmp_path_factory: pytest.TempPathFactory, campaign_maker: Callable[..., Path]) -> Path:
-    """One workload, two schedulers, ten repetitions."""
-    folder = tmp_path_factory.mktemp("large") / "campaign"
-    return campaign_maker(folder, workloads=["wordcount"], repetitions=10, duration_s=2.0, metered=["wordcount"])
-
-
-@pytest.fixture(scope="session")
 def small_report(small_campaign: Path) -> Path:
     """The report's folder of `small_campaign`, by Spark; only for tests marked spark."""
     return render(small_campaign).parent

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from analysis.page.build import build
-from analysis.page.render import render
 from analysis.records.campaign import load_campaign
 from analysis.tables.summary import SPARK_COLUMNS
 from campaign.results.bundle import write_bundle
@@ -48,11 +47,10 @@ def test_figures_are_drawn_again_without_traces_and_spark(tmp_path: Path) -> Non
 
 @pytest.mark.spark
 @pytest.mark.long
-def test_the_script_of_a_bundle_draws_every_figure_again(small_campaign: Path, tmp_path: Path) -> None:
-    campaign = tmp_path / "campaign"
-    shutil.copytree(small_campaign, campaign, ignore=shutil.ignore_patterns("report"))
-    report = render(campaign).parent
-    write_bundle(campaign, tmp_path / "a.tar.zst")
+def test_the_script_of_a_bundle_draws_every_figure_again(
+    small_campaign: Path, small_report: Path, tmp_path: Path
+) -> None:
+    write_bundle(small_campaign, tmp_path / "a.tar.zst")
     bundle = tmp_path / "bundle"
     bundle.mkdir()
     check_bundle(tmp_path / "a.tar.zst", into=bundle)
@@ -63,7 +61,7 @@ def test_the_script_of_a_bundle_draws_every_figure_again(small_campaign: Path, t
 
     first = remake("first")
     assert (first.returncode, first.stdout, first.stderr) == (0, "every figure is the same, byte by byte\n", "")
-    figures = {path.name: path.read_bytes() for path in (report / "figures").iterdir()}
+    figures = {path.name: path.read_bytes() for path in (small_report / "figures").iterdir()}
     assert {path.name: path.read_bytes() for path in (tmp_path / "first" / "figures").iterdir()} == figures
 
     (bundle / "report" / "figures" / min(figures)).write_text("another")

@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from synthetic_campaign import report_without_spark
 
-from analysis.page.build import build
 from analysis.records.accounts import EnergyExcess, PayBacks, RevisionCost, RunMeans, WindowMeans
 from analysis.records.campaign import load_campaign
 from analysis.records.file_types import RevisionRecord
-from analysis.tables.summary import SPARK_COLUMNS
 from inventory.documents import to_plain
 from scheduler.online.observation import KeyFigures
 
@@ -112,16 +111,13 @@ def add_changes(
 
 def report_text(folder: Path) -> str:
     """Return the words of a campaign's page, built without Spark, with plain spaces."""
-    (folder / "report").mkdir()
     campaign = load_campaign(folder)
     seconds = [
         {"run": run.id, "second": second, "step_s": 1, "source_tuples_per_s": 1000.0, "sink_tuples_per_s": 9000.0}
         for run in campaign.counted
         for second in range(-1, 4)
     ]
-    tables: dict[str, Any] = {name: [] for name in SPARK_COLUMNS} | {"timeline": seconds}
-    page = build(campaign, tables, folder / "report", None, lambda _: None)
-    return " ".join(filter(None, PageText(page.read_text()).words))
+    return " ".join(filter(None, PageText(report_without_spark(folder, {"timeline": seconds})).words))
 
 
 def rows(folder: Path, table: str) -> list[dict[str, str]]:

@@ -143,7 +143,7 @@ def test_tuples_of_the_drain_do_not_count_whether_or_not_rows_say_what_they_cove
 
 
 @pytest.mark.spark
-@pytest.mark.slow
+@pytest.mark.pipelines
 def test_the_tables_of_the_report_have_the_figures_of_run_json(tmp_path: Path) -> None:
     from spark_pipelines import session
 

@@ -10,12 +10,12 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from synthetic_campaign import report_without_spark
 
-from analysis.page.build import COLUMNS, build
+from analysis.page.build import COLUMNS
 from analysis.records.aa_rate import AA_FILE, FalsePositives
-from analysis.records.campaign import load_campaign
 from analysis.records.descriptions import fidelity_of, rate_text
-from analysis.tables.summary import SPARK_COLUMNS, tidy
+from analysis.tables.summary import tidy
 from inventory.documents import dump_json
 
 Maker = Callable[..., Path]
@@ -170,15 +170,6 @@ def test_the_page_has_placements_ackers_traces_and_reproduction(page: Reader) ->
     assert "input text 11 452 records, invented words" in text
 
 
-def build_page(folder: Path, tables: dict[str, list[dict[str, object]]] | None = None) -> str:
-    """Build and return the page of a campaign without Spark; tables that are not given are empty."""
-    campaign = load_campaign(folder)
-    target = folder / "report"
-    target.mkdir()
-    rows = {name: [] for name in SPARK_COLUMNS} | (tables or {})
-    return build(campaign, rows, target, campaign.baseline(None), lambda _: None).read_text()
-
-
 @pytest.mark.long
 @pytest.mark.spark
 def test_saturated_sources_are_reported_as_the_limit(page: Reader) -> None:
@@ -238,7 +229,7 @@ def test_a_difference_to_saturated_runs_is_never_bold(campaign_maker: Maker, tmp
         saturated=top_storm_runs if saturated else [],
     )
     late = {path.name for path in (folder / "runs").iterdir() if "top-storm" in path.name}
-    html = build_page(folder, measured_rows(folder, late))
+    html = report_without_spark(folder, measured_rows(folder, late))
     with (folder / "report/tables/differences.csv").open(newline="") as file:
         emitted = next(row for row in csv.DictReader(file) if row["metric"] == "source_tuples_per_s")
     # The interval is reported, but it is not attributed to the scheduler.
@@ -246,6 +237,8 @@ def test_a_difference_to_saturated_runs_is_never_bold(campaign_maker: Maker, tmp
     assert emitted["saturated"] == ("10" if saturated else "0")
     assert ('clear">' in html) is not saturated
     text = check_self_contained(html).words
+    assert "Difference to even, paired by repetition" in text
+    assert "95 %" in text
     assert ("top-storm, saturated" in text) is saturated
     assert ("90 % of the time: under this placement it took no more" in text) is saturated
 
@@ -259,7 +252,7 @@ def test_a_difference_in_the_requested_rate_is_never_bold(
     for row in tables["components"]:
         row["worst_late_ms"] = None
         row["due_tuples_per_s"] = row["emitted_tuples_per_s"] if has_schedule else None
-    html = build_page(folder, tables)
+    html = report_without_spark(folder, tables)
     (part,) = re.findall(r"<h3>Difference to even.*?</table>", html, re.DOTALL)
     # Without a schedule, the rate of sources depends on the placement.
     assert re.findall(r'class="([^"]*)">−500 ', part) == (["edge", ""] if has_schedule else [" clear"])
@@ -276,7 +269,7 @@ def test_rounding_errors_of_sums_are_no_difference(campaign_maker: Maker, tmp_pa
         {"run": row["run"], "node": "n1", "scope": "worker", "shared": False, "cores": row["busy_cores"]}
         for row in tables["busy"]
     ]
-    html = build_page(folder, tables)
+    html = report_without_spark(folder, tables)
     assert re.findall('clear">([^<]*)<', html) == ["−3 [−3, −3]"]  # nodes used
     assert not re.search(r"[0-9]e-1[0-9]|−0\.000 ", html)
     rows = [row for path in (folder / "report/tables").glob("*.csv") for row in csv.DictReader(path.open(newline=""))]
@@ -308,7 +301,7 @@ def test_hostile_names_are_harmless_in_terminals_figures_and_spreadsheets(
             {"run": run, "kind": "sensor_failed", "subject": HOSTILE, "times": 1, "mean_value": 0.0, "detail": HOSTILE}
         ],
     }
-    html = build_page(folder, {name: tidy(name, rows) for name, rows in tables.items()})
+    html = report_without_spark(folder, {name: tidy(name, rows) for name, rows in tables.items()})
     check_self_contained(html)
     for path in (path for path in (folder / "report").rglob("*") if path.is_file()):
         assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", path.read_text(encoding="utf-8")), path
@@ -329,7 +322,7 @@ def test_a_run_whose_folder_has_a_hostile_name_is_listed_and_does_not_count(
     folder = campaign_maker(tmp_path / "c", workloads=["exclamation"], repetitions=1)
     first = min((folder / "runs").iterdir())
     first.rename(first.with_name(first.name + "\x1b[2J"))
-    text = check_self_contained(build_page(folder)).words
+    text = check_self_contained(report_without_spark(folder)).words
     assert f"{first.name}\\x1b[2J cut off its folder's name holds characters that cannot be shown" in text
 
 
@@ -361,7 +354,7 @@ def test_rates_in_words(rate: object, words: str) -> None:
 def test_a_campaign_of_failures_still_has_a_page(campaign_maker: Maker, tmp_path: Path) -> None:
     failed = {("exclamation", scheduler, 1): "worker n1/0 ended with signal 9" for scheduler in ("even", "top-storm")}
     folder = campaign_maker(tmp_path / "c", workloads=["exclamation"], repetitions=1, failed=failed)
-    reader = check_self_contained(build_page(folder))
+    reader = check_self_contained(report_without_spark(folder))
     assert "0 of 2 runs count" in reader.words
     assert "No run of this campaign counts" in reader.words
     assert reader.words.count("ended with signal 9") == 2
@@ -377,7 +370,7 @@ def test_the_page_has_the_false_positive_rate_of_the_testbed(
     rate = FalsePositives(rate=0.042, low=0.01, high=0.096, comparisons=48, repetitions=20, date="2026-11-23")
     if is_known:
         (folder / AA_FILE).write_text(dump_json(rate))
-    text = check_self_contained(build_page(folder)).words
+    text = check_self_contained(report_without_spark(folder)).words
     shown = "4.2 % [1.0, 9.6] of 48 comparisons over 20 repetitions, 2026-11-23" if is_known else "not measured"
     assert f"false positives of this testbed (A/A): {shown}" in text
     assert text.index("A/A") < text.index("What is real here, and what is not")
@@ -394,6 +387,6 @@ def test_names_and_reasons_are_shown_as_text(campaign_maker: Maker, tmp_path: Pa
     document = json.loads((folder / "campaign.json").read_text())
     document["agenda"]["name"] = markup
     (folder / "campaign.json").write_text(json.dumps(document))
-    html = build_page(folder)
+    html = report_without_spark(folder)
     assert markup in check_self_contained(html).words
     assert "<script" not in html

@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from synthetic_campaign import report_without_spark
 
-from analysis.page.build import build
 from analysis.page.windows import WINDOW_COLUMNS, window_groups, window_tables
 from analysis.records.campaign import load_campaign
 from analysis.statistics.metrics import METRICS
-from analysis.tables.summary import SPARK_COLUMNS
 from campaign.results.open_results import Results
 
 Maker = Callable[..., Path]
@@ -78,10 +77,7 @@ def test_windows_are_compared_like_the_whole_interval(campaign: Path) -> None:
 
 
 def test_the_page_and_the_tables_have_the_windows(campaign: Path) -> None:
-    folder = campaign / "report"
-    folder.mkdir()
-    tables: dict[str, Any] = {name: [] for name in SPARK_COLUMNS}
-    html = build(load_campaign(campaign), tables, folder, "even", lambda _: None).read_text()
+    html = report_without_spark(campaign)
     part = html[html.index('<h3 id="exclamation-windows">Windows</h3>') :]
     part = part[: part.index("</table>")]
     assert part.count('<th scope="row">') == 4

@@ -1,4 +1,4 @@
-"""Campaigns of synthetic records without traces, where `campaign.json` and `run.json` suffice."""
+"""Campaigns and reports without traces and Spark, where `campaign.json` and `run.json` suffice."""
 
 import json
 import random
@@ -10,6 +10,10 @@ from typing import Any
 import pyarrow.parquet
 
 from agents.collected_traces import TABLES
+from analysis.page.build import build
+from analysis.records.campaign import load_campaign
+from analysis.statistics.metrics import Rows
+from analysis.tables.summary import SPARK_COLUMNS
 
 NS = 1_000_000_000
 
@@ -44,3 +48,11 @@ def write_campaign(folder: Path, factors: Factors, repetitions: int, **keys: Any
             (path / "run.json").write_text(json.dumps(of_run))
     shutil.rmtree(empty)
     return folder
+
+
+def report_without_spark(folder: Path, tables: Mapping[str, Rows] | None = None) -> str:
+    """Build the report of a campaign; return its page. Tables of the Spark job that are not given are empty."""
+    campaign = load_campaign(folder)
+    (folder / "report").mkdir()
+    rows = {**{name: [] for name in SPARK_COLUMNS}, **(tables or {})}
+    return build(campaign, rows, folder / "report", campaign.baseline(None), lambda _line: None).read_text()
