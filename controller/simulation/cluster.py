@@ -6,7 +6,7 @@ Time is that of the event loop (`virtual_loop`). What agents do is left to subcl
 import asyncio
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -53,6 +53,8 @@ def differing_clocks(nodes: Iterable[str]) -> dict[str, NodeClock]:
 class MessageQueue(Generic[M]):
     """Messages in one direction between the controller and an agent, which arrive in order.
 
+    Iteration yields those that have not arrived, the oldest first.
+
     Args:
         receive: handles a message that arrives.
         delay_s: time from `put` to the arrival; None: messages arrive when `deliver` is called.
@@ -62,6 +64,9 @@ class MessageQueue(Generic[M]):
         self._receive, self._delay_s = receive, delay_s
         self._waiting: deque[M] = deque()
         self._connection = 0
+
+    def __iter__(self) -> Iterator[M]:
+        return iter(self._waiting)
 
     def put(self, message: M) -> None:
         """Send a message."""
