@@ -4,6 +4,7 @@ Every case puts a file of the user's where the command writes, or cleans up, som
 """
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -49,18 +50,26 @@ def submit(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyP
     return write
 
 
+@pytest.fixture(scope="module")
+def outputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with a recording, a topology, two campaigns and the outputs of earlier commands."""
+    folder = tmp_path_factory.mktemp("outputs")
+    (folder / "in.csv").write_bytes(b"1,2,3\n")
+    (folder / "t.yml").write_text(TOPOLOGY)
+    shutil.copytree(KEPT, folder / "campaign")
+    shutil.copytree(KEPT, folder / "campaign2")
+    compare_campaigns([folder / "campaign", folder / "campaign2"], folder / "compared")
+    (folder / "routes" / "snapshots").mkdir(parents=True)
+    (folder / "routes" / "summary.json").write_text("{}")
+    (folder / "routes" / "snapshots" / "part-00000-00000.parquet").write_text("")
+    return folder
+
+
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the working directory, with a recording, a topology, a campaign and the outputs of earlier commands."""
+def here(outputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the working directory, a copy of `outputs`."""
+    shutil.copytree(outputs, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "in.csv").write_bytes(b"1,2,3\n")
-    (tmp_path / "t.yml").write_text(TOPOLOGY)
-    subprocess.run(["cp", "-r", str(KEPT), "campaign"], check=True)
-    subprocess.run(["cp", "-r", str(KEPT), "campaign2"], check=True)
-    compare_campaigns([tmp_path / "campaign", tmp_path / "campaign2"], tmp_path / "compared")
-    (tmp_path / "routes" / "snapshots").mkdir(parents=True)
-    (tmp_path / "routes" / "summary.json").write_text("{}")
-    (tmp_path / "routes" / "snapshots" / "part-00000-00000.parquet").write_text("")
     return tmp_path
 
 
