@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from msgspec import Meta, Struct
 
 from controller.coordinator.rescheduling import RevisionSettings
-from controller.coordinator.scripted_events import ScriptedEvent
+from controller.coordinator.scripted_events import MoveExecutors, ScriptedEvent
 from inventory.documents import Located, Origin, to_plain
 from inventory.errors import InputError
 from inventory.values import Seconds, SomeSeconds
@@ -157,14 +157,15 @@ def check_asked(
         online: the run.
         located: `online` of the scheduler's entry.
         ends_s: planned end of the sources, in seconds since their start.
-        events: events of the run besides moves and changes of rates; the scheduler is asked after each.
+        events: events of the run besides changes of rates; the scheduler is asked after each that is no move.
 
     Raises:
         InputError: it never is.
     """
     entry, origin = located.value, located.origin
     questions, last_s = online.questions(ends_s), online.last_begin_s(ends_s)
-    if (questions is not None and questions.times) or any(event.at_s < last_s for event in events):
+    asking = [event for event in events if not isinstance(event, MoveExecutors)]
+    if (questions is not None and questions.times) or any(event.at_s < last_s for event in asking):
         return
     never = f"the scheduler {online.scheduler!r} would never be asked:"
     if questions is None:

@@ -114,7 +114,7 @@ Examples:
 )
 @click.pass_obj
 def results_command(settings: Settings, folder: Path, as_json: bool, table: str | None, form: str | None) -> None:
-    """List the runs of a campaign with their main figures, and the medians of its schedulers.
+    """List the runs and the medians of a campaign.
 
     Status and figures are read from the run.json of each run, so no report is needed. DIR is the folder that contains
     campaign.json, or `latest` for the newest campaign in results/. From Python, `millrace.Results` reads the traces and

@@ -121,8 +121,8 @@ def test_profiling_runs_have_their_own_duration_sensors_and_seeds(folder: Path) 
     assert (plan.agenda.duration_s, plan.agenda.warmup_s, plan.agenda.sensors) == (5, 3, ("cpu",))
     assert profiling.run.seed not in {run.seed for run in campaign.plan.runs}
     here = plan.at(profiling.run)
-    assert here.placed.keys() == here.moves.keys() == {("wordcount", "even")}
-    assert (here.moves["wordcount", "even"], here.events["wordcount", "even"]) == ((), ())
+    assert here.placed.keys() == here.events.keys() == {("wordcount", "even")}
+    assert here.events["wordcount", "even"] == ()
     assert here.placed["wordcount", "even"].places == campaign.plan.plans[""].placed["wordcount", "even"].places
 
 
