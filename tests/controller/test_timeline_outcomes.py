@@ -193,7 +193,7 @@ def test_a_kill_does_not_wait_for_a_move() -> None:
         await asyncio.sleep(2)
         nodes.unanswered.clear()
         for node, cut in [(node, cut) for node, cut in nodes.sent if isinstance(cut, Cut) and cut.barrier == 2]:
-            nodes._reply(node, cut)
+            nodes.handle(node, cut)
 
     moved, killed = outcomes(move(), KillWorker(AT_S + 1, MID), during=hold)
     assert (killed.outcome, round(times(killed)[0], 1)) == ("done", AT_S + 1)
