@@ -56,8 +56,11 @@ START_S, CONNECT_S = 120.0, 30.0
 CHECK_S = 1.0
 """Interval between two checks for reports."""
 
-MOST_CHECKS = round(SILENCE_S / CHECK_S)
-"""Number of consecutive checks without a report after which an agent counts as gone."""
+MOST_CHECKS = round(SILENCE_S / CHECK_S) + 2
+"""Number of consecutive checks without a report after which an agent counts as gone.
+
+Later than for one that is silent altogether, whose channel says so.
+"""
 
 
 def worker_name(place: Slot) -> str:
