@@ -85,10 +85,10 @@ def test_every_grouping_is_documented() -> None:
 
 
 @pytest.mark.parametrize("table", sorted(TABLES))
-def test_every_column_of_a_trace_is_documented_and_no_other(table: str) -> None:
+def test_columns_of_a_trace_are_documented_in_their_order(table: str) -> None:
     page = (DOCS / "reference" / "traces.md").read_text()
     rows = re.findall(r"^\| (`.*?) \|", _section(page, table), re.MULTILINE)
-    assert set(re.findall(r"`(\w+)`", " ".join(rows))) == set(TABLES[table].names[4:])
+    assert re.findall(r"`(\w+)`", " ".join(rows)) == list(TABLES[table].names[4:])
     assert set(TABLES[table].names[:4]) == set(re.findall(r"^\| `(\w+)` \|", page.split("\n## ")[0], re.MULTILINE))
 
 
