@@ -67,7 +67,7 @@ SENSORS: tuple[str, ...] = ("cpu", "memory")
 """Sensors where nodes are addresses of this host; they share one network, which is not the host's."""
 
 SENSORS_OF_NODES: tuple[str, ...] = (*SENSORS, "network")
-"""Sensors where nodes have a network of their own; energy needs an agent, which meters the idle node, too."""
+"""Sensors where nodes have a network of their own; energy needs readings of idle nodes, which these runs lack."""
 
 
 class EngineAttempt(RunAttempt):
