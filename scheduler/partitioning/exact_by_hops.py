@@ -119,9 +119,9 @@ class _Search:
                     if cost >= self._known:
                         continue
                     fresh = (*state[:group], tuple(sorted((*mine[:at], to, *mine[at + 1 :]))), *state[group + 1 :])
-                    found = following.get(fresh)
-                    if found is not None:
-                        if cost >= found[0]:
+                    known = following.get(fresh)
+                    if known is not None:
+                        if cost >= known[0]:
                             continue
                     elif cost + stage.least(fresh) >= self._known:
                         continue
@@ -133,8 +133,8 @@ class _Search:
         merged: Layer = {}
         for state, value in layer.items():
             fresh = tuple(tuple(sorted(n for old in mine if (n := stage.closed(old)) >= 0)) for mine in state)
-            found = merged.get(fresh)
-            if found is None or value[0] < found[0]:
+            known = merged.get(fresh)
+            if known is None or value[0] < known[0]:
                 merged[fresh] = value
         return merged
 

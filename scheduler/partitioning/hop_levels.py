@@ -67,18 +67,18 @@ def _joining(table: HopTable, used: list[int]) -> set[int]:
     if not used:
         return set()
     nearest = {group: table.between[used[0]][group] for group in used[1:]}
-    found: set[int] = set()
+    joined: set[int] = set()
     while nearest:
         group = min(nearest, key=lambda each: (nearest[each], each))
-        found.add(nearest.pop(group))
+        joined.add(nearest.pop(group))
         for other, value in nearest.items():
             nearest[other] = min(value, table.between[group][other])
-    return found
+    return joined
 
 
 def _connected(table: HopTable, used: list[int], inner: set[int], threshold: int) -> list[tuple[int, ...]]:
     """Return the sets of groups connected below the threshold; a group alone only if its nodes are."""
-    found: list[tuple[int, ...]] = []
+    components: list[tuple[int, ...]] = []
     seen: set[int] = set()
     for start in used:
         if start in seen:
@@ -92,8 +92,8 @@ def _connected(table: HopTable, used: list[int], inner: set[int], threshold: int
                     stack.append(other)
         seen |= mine
         if len(mine) > 1 or (start in inner and table.between[start][start] < threshold):
-            found.append(tuple(sorted(mine)))
-    return found
+            components.append(tuple(sorted(mine)))
+    return components
 
 
 def least_cost(

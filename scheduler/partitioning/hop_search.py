@@ -96,7 +96,7 @@ def link_loads(instance: Instance, node_of: Sequence[int]) -> dict[tuple[int, in
         for executor in members:
             mine[node_of[executor]] = mine.get(node_of[executor], 0) + 1
         counts.append(mine)
-    found: dict[tuple[int, int], int] = {}
+    loads: dict[tuple[int, int], int] = {}
     for one, others in enumerate(instance.near):
         for other, rate in others.items():
             if other < one:
@@ -105,8 +105,8 @@ def link_loads(instance: Instance, node_of: Sequence[int]) -> dict[tuple[int, in
                 for b, more in counts[other].items():
                     if (a < b) if other == one else (a != b):
                         pair = (a, b) if a < b else (b, a)
-                        found[pair] = found.get(pair, 0) + rate * times * more
-    return found
+                        loads[pair] = loads.get(pair, 0) + rate * times * more
+    return loads
 
 
 def _starts(instance: Instance, table: HopTable, effort: Effort, seed: int, preset: Preset) -> Iterator[list[int]]:

@@ -35,10 +35,10 @@ class HopTable:
     @cached_property
     def groups(self) -> tuple[tuple[int, ...], ...]:
         """Group -> its nodes."""
-        found: list[list[int]] = [[] for _ in self.between]
+        members: list[list[int]] = [[] for _ in self.between]
         for node, group in enumerate(self.group):
-            found[group].append(node)
-        return tuple(map(tuple, found))
+            members[group].append(node)
+        return tuple(map(tuple, members))
 
     def cost(self, instance: Instance, node_of: Sequence[int]) -> int:
         """Return the cost of a placement (executor -> node), in units of rate times units of the table."""
@@ -113,10 +113,10 @@ def _table(problem: Problem, value: Callable[[str, str], float]) -> HopTable:
     group: list[int] = []
     first: list[int] = []
     for node in range(len(nodes)):
-        found = next((at for at, twin in enumerate(first) if _twins(rows, node, twin)), len(first))
-        if found == len(first):
+        number = next((at for at, twin in enumerate(first) if _twins(rows, node, twin)), len(first))
+        if number == len(first):
             first.append(node)
-        group.append(found)
+        group.append(number)
     twin = {group[node]: node for node in reversed(range(len(nodes))) if node not in first}
     between = tuple(
         tuple(rows[one][twin.get(a, one) if a == b else other] for b, other in enumerate(first))

@@ -10,10 +10,10 @@ def connected_components(graph: Graph) -> list[list[int]]:
     """Return the vertices of every connected component, ascending, the component with the first vertex first."""
     label = blank(len(graph))
     count = compiled_kernels().reach(len(graph), graph.xadj, graph.adj, label, blank(len(graph)))
-    found: list[list[int]] = [[] for _ in range(count)]
+    components: list[list[int]] = [[] for _ in range(count)]
     for v, piece in enumerate(label):
-        found[piece].append(v)
-    return found
+        components[piece].append(v)
+    return components
 
 
 def packed(graph: Graph, pieces: list[list[int]], cap: Ints, room: Ints, tight: bool) -> Ints:
