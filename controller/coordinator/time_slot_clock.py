@@ -133,13 +133,13 @@ class SlotClock:
         spec = self._epoch_workers.spec
         # Old executors of a component that is being scaled may have received parts, too.
         self._node_of |= {number: entry.place.node for number, entry in zip(spec.numbered, spec.executors, strict=True)}
-        found = dict.fromkeys(self._gates.nodes, 0)
+        times_on = dict.fromkeys(self._gates.nodes, 0)
         for number, times in parts.items():
             # Numbers come from nodes.
             node = self._node_of.get(number, "")
-            if node in found:
-                found[node] += times
-        return " ".join(f"{node}={times}" for node, times in found.items())
+            if node in times_on:
+                times_on[node] += times
+        return " ".join(f"{node}={times}" for node, times in times_on.items())
 
 
 def _last(times: Iterable[int | None]) -> int | None:
