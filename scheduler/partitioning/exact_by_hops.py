@@ -2,7 +2,7 @@
 
 As `scheduler.partitioning.exact`, with a state for every node: those of a group are interchangeable, those of different
 groups are not, and a full node counts as long as its executors have partners to come. Bound: on every level of hop
-costs (`scheduler.partitioning.hop_levels`) waiting pairs are cut unless the nodes of a set can keep them, with the
+costs (`scheduler.partitioning.hops`) waiting pairs are cut unless the nodes of a set can keep them, with the
 bound on what sets keep of `exact`.
 """
 
@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from scheduler.partitioning.bounds import Density, best_of
 from scheduler.partitioning.elimination import Content, NodeStates, Placing, elimination_order, waiting_pairs
 from scheduler.partitioning.exact import load_prices
-from scheduler.partitioning.hop_levels import Level
-from scheduler.partitioning.hops import HopTable
+from scheduler.partitioning.hops import HopTable, Level
 from scheduler.partitioning.instance import Instance
 
 MOST_STATES = 300_000

@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from random import Random
 
 from scheduler.partitioning.counts import counts_of
-from scheduler.partitioning.hop_levels import levels_of
-from scheduler.partitioning.hops import HopTable
+from scheduler.partitioning.hops import HopTable, levels_of
 from scheduler.partitioning.instance import Instance
 from scheduler.partitioning.jit_cache import compiled_kernels
 from scheduler.partitioning.kernels_annealing import STAGES

@@ -18,9 +18,8 @@ from scheduler.partitioning.busiest import (
 )
 from scheduler.partitioning.exact_by_hops import search_by_hops as search_exactly
 from scheduler.partitioning.exact_by_rack import rack_cost
-from scheduler.partitioning.hop_levels import least_cost, levels_of
 from scheduler.partitioning.hop_search import busiest_of, improve_hops, search_hops
-from scheduler.partitioning.hops import HopTable, hop_table, link_table
+from scheduler.partitioning.hops import HopTable, hop_table, least_cost, levels_of, link_table
 from scheduler.partitioning.instance import Instance
 from scheduler.partitioning.large_neighbourhood import BEST, Preset
 from scheduler.partitioning.solving import MOST_CLASSES, SMALL, find, looks_for, solve
