@@ -59,7 +59,7 @@ class InputFiles:
 
     def __init__(self, folder: NodeFolder) -> None:
         self._folder = folder
-        self._found: dict[Path, tuple[_Version, str]] = {}
+        self._hashes: dict[Path, tuple[_Version, str]] = {}
 
     def check(self, inputs: Iterable[InputFile], may_continue: Callable[[], bool]) -> None:
         """Compare copies with their checksums; return early, without a result, once `may_continue()` is false.
@@ -86,7 +86,7 @@ class InputFiles:
     def _sha256(self, path: Path, may_continue: Callable[[], bool]) -> str | None:
         state = path.stat()
         version = (state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns)
-        known, sha256 = self._found.get(path, (None, ""))
+        known, sha256 = self._hashes.get(path, (None, ""))
         if known == version:
             return sha256
         digest = hashlib.sha256()
@@ -95,7 +95,7 @@ class InputFiles:
                 if not may_continue():
                     return None
                 digest.update(piece)
-        self._found[path] = (version, digest.hexdigest())
+        self._hashes[path] = (version, digest.hexdigest())
         return digest.hexdigest()
 
 

@@ -90,7 +90,7 @@ class LocalSearch:
         worker_weight = decimal(params.worker_weight) + decimal(hop)
         least: dict[frozenset[str], float | None] = {}
 
-        def attempt(instance: Instance, topologies: Sequence[Topology]) -> _Found | None:
+        def attempt(instance: Instance, topologies: Sequence[Topology]) -> _Candidate | None:
             placed = frozenset(topology.id for topology in topologies)
             aimed = Aimed(problem, placed, instance, aim)
             if aim.objective != "cut":
@@ -98,7 +98,7 @@ class LocalSearch:
                 least[placed] = None if bound is None else float(bound)
             # Placements of equal W may differ within nodes; compare several when that counts.
             weighs = worker_weight > 0 and params.executors_per_worker is not None
-            cheapest: _Found | None = None
+            cheapest: _Candidate | None = None
             for seed in range(params.seed, params.seed + (CANDIDATES if weighs else 1)):
                 effort = Effort(looks_for(instance), lambda: perf_counter() > end)
                 efforts.append(effort)
@@ -116,7 +116,7 @@ class LocalSearch:
                     workers = worker_numbers(instance, nodes, params.executors_per_worker, seed=seed)
                     cost += worker_weight * cut_between_workers(instance, nodes, workers)
                 if cheapest is None or cost < cheapest.cost:
-                    cheapest = _Found(nodes, workers, cost)
+                    cheapest = _Candidate(nodes, workers, cost)
             return cheapest
 
         topologies, failures, solution = placeable(problem, attempt, params.memory)
@@ -130,7 +130,7 @@ class LocalSearch:
 
 
 @dataclass(frozen=True)
-class _Found:
+class _Candidate:
     """Placement on nodes and, where executors are split, workers."""
 
     node_of: list[int]

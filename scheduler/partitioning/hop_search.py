@@ -111,7 +111,7 @@ def link_loads(instance: Instance, node_of: Sequence[int]) -> dict[tuple[int, in
 def _starts(instance: Instance, table: HopTable, effort: Effort, seed: int, preset: Preset) -> Iterator[list[int]]:
     if min(instance.home, default=-1) >= 0:
         yield list(instance.home)
-    flat = _found(instance, effort, seed, preset)
+    flat = _low_w_placement(instance, effort, seed, preset)
     if flat is not None:
         yield flat
     if instance.scarce or instance.memory_counts:
@@ -119,21 +119,21 @@ def _starts(instance: Instance, table: HopTable, effort: Effort, seed: int, pres
     levels = levels_of(instance, table)
     if len(levels) > 1 and len(levels[-1].sets) > 1:
         sets = levels[-1].sets
-        divided = _found(levels[-1].instance(instance), effort, seed, preset)
+        divided = _low_w_placement(levels[-1].instance(instance), effort, seed, preset)
         nodes = [-1] * instance.executors
         for at, mine in enumerate(sets):
             executors = [executor for executor, where in enumerate(divided or ()) if where == at]
             if not executors:
                 continue
             inner = induced_problem(instance, executors, instance.load, [instance.capacity[node] for node in mine])
-            placed = _found(inner, effort, seed, preset)
+            placed = _low_w_placement(inner, effort, seed, preset)
             for executor, node in zip(executors, placed or (), strict=False):
                 nodes[executor] = mine[node]
         if min(nodes, default=-1) >= 0:
             yield nodes
 
 
-def _found(instance: Instance, effort: Effort, seed: int, preset: Preset) -> list[int] | None:
+def _low_w_placement(instance: Instance, effort: Effort, seed: int, preset: Preset) -> list[int] | None:
     """Return a placement of low W."""
     mine = Effort(looks_for(instance), effort.over)
     nodes = find(instance, mine, seed, preset=preset)
