@@ -81,14 +81,14 @@ def installed(name: str, folder: Path = FOLDER, lock: Path = LOCK) -> Engine | N
         UnfitError: its jars have changed since.
     """
     jars = _jars(name, lock)
-    found = Engine(name, _final(name, jars, folder))
-    if not found.folder.is_dir():
+    engine = Engine(name, _final(name, jars, folder))
+    if not engine.folder.is_dir():
         return None
-    if fault := _fault(jars, found.folder):
+    if fault := _fault(jars, engine.folder):
         raise UnfitError(
-            f"{found.folder} is not as it was installed: {fault}; millrace engine {name} installs it again"
+            f"{engine.folder} is not as it was installed: {fault}; millrace engine {name} installs it again"
         )
-    return found
+    return engine
 
 
 def install(name: str, report: Progress, folder: Path = FOLDER, lock: Path = LOCK) -> Engine:
@@ -181,7 +181,7 @@ def _fault(jars: Mapping[str, str], folder: Path) -> str:
             return f"there is no {coordinates}"
         others.discard(jar.name)
         with jar.open("rb") as file:
-            found = hashlib.file_digest(file, "sha512").hexdigest()
-        if found != wanted:
-            return f"the SHA-512 of {coordinates} is {found[:16]}..., {wanted[:16]}... is locked"
+            sha512 = hashlib.file_digest(file, "sha512").hexdigest()
+        if sha512 != wanted:
+            return f"the SHA-512 of {coordinates} is {sha512[:16]}..., {wanted[:16]}... is locked"
     return f"{min(others)} is not locked" if others else ""

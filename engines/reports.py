@@ -126,8 +126,8 @@ class Reports:
     def _read(self, process: _Process) -> int:
         with process.path.open("rb") as file:
             file.seek(process.read)
-            data = file.read()
-        complete = data[: data.rfind(b"\n") + 1]
+            appended = file.read()
+        complete = appended[: appended.rfind(b"\n") + 1]
         process.read += len(complete)
         lines = complete.decode("utf-8", "replace").split("\n")[:-1]
         for line in lines:
@@ -219,9 +219,9 @@ def missing_rows(topology: Topology, reports: Reports) -> Iterator[str]:
         copies = receiver.parallelism if entry.grouping == "all" else 1
         for executor in topology.executors_of(sender.id):
             wanted = reports.sent.get((executor.name, entry.stream), 0) * copies
-            found = arrived[executor.name, entry.stream, receiver.id]
-            if found != wanted:
-                yield f"{wanted - found} of {wanted} rows from {executor.name} to {receiver.id}"
+            count = arrived[executor.name, entry.stream, receiver.id]
+            if count != wanted:
+                yield f"{wanted - count} of {wanted} rows from {executor.name} to {receiver.id}"
     for name, rows in into.items():
         processed = reports.totals[name].processed if name in reports.totals else 0
         if processed != rows:

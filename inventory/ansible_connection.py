@@ -60,11 +60,11 @@ class AnsibleConnection(Struct, frozen=True):
         Raises:
             InputError: a quote is not closed.
         """
-        found: list[str] = []
+        arguments: list[str] = []
         for variable in (COMMON_ARGUMENTS, EXTRA_ARGUMENTS):
             text: str = getattr(self, variable)
             try:
-                found += shlex.split(text)
+                arguments += shlex.split(text)
             except ValueError as fault:
                 raise (origin / variable).error(f"{text!r} cannot be split into arguments: {fault}") from None
-        return tuple(found)
+        return tuple(arguments)

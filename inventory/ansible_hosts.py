@@ -193,11 +193,11 @@ class Hosts:
         Raises:
             InputError: there is none.
         """
-        found = self.members(WORKERS)
-        if not found:
+        members = self.members(WORKERS)
+        if not members:
             hint = nearest(WORKERS, set(self._listing.children) - {"all", "ungrouped"})
             raise InputError(f"{self.path}: the group {WORKERS!r} holds no host{hint}")
-        return found
+        return members
 
     def members(self, group: str) -> tuple[InventoryHost, ...]:
         """Return the hosts of a group; empty when there is no such group."""
@@ -312,7 +312,7 @@ class Hosts:
         return read(path).convert(Gathered) if path.is_file() else None
 
 
-def _machine(says: Variables, found: Gathered | None) -> dict[str, Any]:
+def _machine(says: Variables, gathered: Gathered | None) -> dict[str, Any]:
     """Return a host's hardware by the keys of a cluster file; None means unknown."""
     emulated = says.emulate
     sockets, cores, ghz = None, says.cores, None
@@ -320,9 +320,9 @@ def _machine(says: Variables, found: Gathered | None) -> dict[str, Any]:
     if emulated is not None:
         sockets, cores = emulated.sockets, says.cores or emulated.cores
         ghz, memory_mb = emulated.ghz, emulated.memory_mb
-    if found is not None:
-        sockets, cores, ghz = found.sockets, found.cores, found.ghz
-        memory_mb = memory_mb or found.ram_gb * 1024
+    if gathered is not None:
+        sockets, cores, ghz = gathered.sockets, gathered.cores, gathered.ghz
+        memory_mb = memory_mb or gathered.ram_gb * 1024
     # Sockets may have different numbers of online cores; the computing power uses only the total.
     if cores is not None and cores % (sockets or 1):
         sockets = 1
@@ -335,19 +335,19 @@ def _machine(says: Variables, found: Gathered | None) -> dict[str, Any]:
         "supervisor_cpu": cores * 100 if cores and emulated and not says.cpu_share else None,
         "memory_mb": says.memory_mb or memory_mb,
         "ghz": says.max_ghz or ghz,
-        "facts": to_plain(_facts(says, found)) if found else None,
-        "frequencies_hz": found.frequencies_hz if found else None,
+        "facts": to_plain(_facts(says, gathered)) if gathered else None,
+        "frequencies_hz": gathered.frequencies_hz if gathered else None,
     }
 
 
-def _facts(says: Variables, found: Gathered) -> Facts:
+def _facts(says: Variables, gathered: Gathered) -> Facts:
     return Facts(
-        bogomips=found.bogomips,
-        isa=found.isa,
-        measured_flops_per_cycle=found.measured_flops_per_cycle,
-        measured_flops_error=found.measured_flops_error,
+        bogomips=gathered.bogomips,
+        isa=gathered.isa,
+        measured_flops_per_cycle=gathered.measured_flops_per_cycle,
+        measured_flops_error=gathered.measured_flops_error,
         # A clock that the inventory limits is not the measured one.
-        ghz_error=None if says.max_ghz else found.ghz_error,
+        ghz_error=None if says.max_ghz else gathered.ghz_error,
     )
 
 

@@ -79,14 +79,14 @@ def listing_options(options: Sequence[str]) -> list[str]:
 
     Options that leave out hosts or tasks are left out: links of a host concern others, too.
     """
-    found: list[str] = []
+    listing: list[str] = []
     left = iter(options)
     for option in left:
         if option in _VALUED:
-            found += [option, *values] if (values := list(islice(left, 1))) else []
+            listing += [option, *values] if (values := list(islice(left, 1))) else []
         elif option in _ALONE or option.startswith(_JOINED):
-            found.append(option)
-    return found
+            listing.append(option)
+    return listing
 
 
 def ansible_inventory(
@@ -127,12 +127,12 @@ def ansible_inventory(
     if ansible.returncode != 0:
         raise InputError(_explained(path, said.decode(errors="replace")))
     try:
-        data = json.loads(listed)
+        groups = json.loads(listed)
     except (ValueError, RecursionError) as fault:
         raise InputError(f"{path}: what Ansible lists of it cannot be read: {fault}") from None
-    variables = data.pop("_meta", {}).get("hostvars", {})
-    hosts = {group: tuple(parts.get("hosts", ())) for group, parts in data.items()}
-    children = {group: tuple(parts.get("children", ())) for group, parts in data.items()}
+    variables = groups.pop("_meta", {}).get("hostvars", {})
+    hosts = {group: tuple(parts.get("hosts", ())) for group, parts in groups.items()}
+    children = {group: tuple(parts.get("children", ())) for group, parts in groups.items()}
     named = dict.fromkeys(host for members in hosts.values() for host in members)
     if not named:
         raise InputError(f"{path}: names no host; an Ansible inventory or a cluster file was expected")

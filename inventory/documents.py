@@ -96,10 +96,10 @@ class Document:
 
     def value(self, steps: Steps) -> Any:
         """Return the plain value at `steps`."""
-        found = self.data
+        value = self.data
         for step in steps:
-            found = found[step]
-        return found
+            value = value[step]
+        return value
 
     def named(self, steps: Steps) -> str:
         """Return file, line and key of the value at `steps`."""
@@ -136,14 +136,14 @@ class Document:
         if not (isinstance(kind, type) and issubclass(kind, msgspec.Struct) and isinstance(part, dict)):
             return []
         fields, config = {field.encode_name: field for field in msgspec.structs.fields(kind)}, kind.__struct_config__
-        found = []
+        faults = []
         for key, value in part.items():
             if key in fields:
-                found += self._faults_of_value(fields[key].type, value, (*under, key))
+                faults += self._faults_of_value(fields[key].type, value, (*under, key))
             elif config.forbid_unknown_fields and key != config.tag_field:
-                found.append(self.error((*under, key), f"unknown key {key!r}{nearest(key, keys_at(kind, (), part))}"))
+                faults.append(self.error((*under, key), f"unknown key {key!r}{nearest(key, keys_at(kind, (), part))}"))
         lacking = [name for name, field in fields.items() if field.required and name not in part]
-        return found + [self.error(under, f"the key {name!r} is missing") for name in lacking]
+        return faults + [self.error(under, f"the key {name!r} is missing") for name in lacking]
 
     def _faults_of_value(self, kind: Any, value: Any, under: Steps) -> list[InputError]:
         try:
@@ -300,7 +300,7 @@ def dump_json(value: Any) -> str:
     text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n"
     if text.isascii() and "\x7f" not in text:
         return text
-    return _NOT_YAML.sub(lambda found: f"\\u{ord(found.group()):04x}", text)
+    return _NOT_YAML.sub(lambda matched: f"\\u{ord(matched.group()):04x}", text)
 
 
 _NOT_YAML = re.compile("[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ufffe\uffff]")

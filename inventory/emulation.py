@@ -177,17 +177,17 @@ def requested_links(origin: Origin, hosts: Sequence[str]) -> tuple[LinkSettings,
             named[request.to] = request
         numbers = {to: number for number, to in enumerate(named)}
         for to, other in enumerate(hosts):
-            found = named.get(other) or named.get(EVERYBODY)
-            if other == host or found is None:
+            requested = named.get(other) or named.get(EVERYBODY)
+            if other == host or requested is None:
                 continue
-            delay_ms = found.delay_ms
+            delay_ms = requested.delay_ms
             if isinstance(delay_ms, RackDelays):
                 is_near = _rack(origin / host) == _rack(origin / other)
                 delay_ms = delay_ms.same_rack if is_near else delay_ms.other_rack
             elif isinstance(delay_ms, str):
-                delay_ms = _evaluated(requests / numbers[found.to] / "delay_ms", delay_ms, at, to)
-            if found.rate_mbit is not None or delay_ms:
-                links.append(LinkSettings(host, other, found.rate_mbit, delay_ms))
+                delay_ms = _evaluated(requests / numbers[requested.to] / "delay_ms", delay_ms, at, to)
+            if requested.rate_mbit is not None or delay_ms:
+                links.append(LinkSettings(host, other, requested.rate_mbit, delay_ms))
     return tuple(links)
 
 

@@ -52,7 +52,7 @@ class Faults:
     """Errors of input that are told together."""
 
     def __init__(self) -> None:
-        self._found: list[InputError] = []
+        self._faults: list[InputError] = []
 
     @contextmanager
     def gathered(self) -> Iterator[None]:
@@ -60,7 +60,7 @@ class Faults:
         try:
             yield
         except InputError as fault:
-            self._found.append(fault)
+            self._faults.append(fault)
 
     def check(self) -> None:
         """Raise all errors so far.
@@ -68,10 +68,10 @@ class Faults:
         Raises:
             InputError: there are some; a single one as it was raised, several in one message, each on a line.
         """
-        if len(self._found) == 1:
-            raise self._found[0]
-        if self._found:
-            raise InputError("\n".join(map(str, self._found)))
+        if len(self._faults) == 1:
+            raise self._faults[0]
+        if self._faults:
+            raise InputError("\n".join(map(str, self._faults)))
 
 
 def nearest(value: object, choices: Iterable[str]) -> str:

@@ -122,17 +122,17 @@ def unwrapped(kind: Any) -> Any:
 
 def keys_at(kind: Any, steps: Steps, data: Any) -> list[str]:
     """Return the keys that `kind` allows at `steps`."""
-    found = type_at(kind, steps, data)
-    if isinstance(found, type) and issubclass(found, msgspec.Struct):
-        tag = found.__struct_config__.tag_field
-        return [f.encode_name for f in msgspec.structs.fields(found)] + ([tag] if tag else [])
+    type_there = type_at(kind, steps, data)
+    if isinstance(type_there, type) and issubclass(type_there, msgspec.Struct):
+        tag = type_there.__struct_config__.tag_field
+        return [f.encode_name for f in msgspec.structs.fields(type_there)] + ([tag] if tag else [])
     return []
 
 
 def choices_at(kind: Any, steps: Steps, data: Any) -> list[str]:
     """Return the values of Literals, or the tags of a union of Structs, that `kind` allows at `steps`."""
-    found = type_at(kind, steps, data)
-    members = get_args(found) if get_origin(found) in (Union, UnionType) else (found,)
+    type_there = type_at(kind, steps, data)
+    members = get_args(type_there) if get_origin(type_there) in (Union, UnionType) else (type_there,)
     words = [str(word) for each in members if get_origin(each) is Literal for word in get_args(each)]
     if words:
         return words

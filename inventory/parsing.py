@@ -244,17 +244,17 @@ class _Reader:
         above |= {id(node)}
         if isinstance(node, yaml.SequenceNode):
             return [self._plain(item, (*steps, at), above) for at, item in enumerate(node.value)]
-        found: dict[str, Any] = {}
+        mapping: dict[str, Any] = {}
         for key_node, value_node in node.value:
             if not isinstance(key_node, yaml.ScalarNode):
                 raise self._error(steps, key_node, "a key must be plain text")
             key = str(key_node.value)
             here = (*steps, key)
-            if key in found:
+            if key in mapping:
                 raise self._error(here, key_node, f"the key {key!r} is given twice")
-            found[key] = self._plain(value_node, here, above)
+            mapping[key] = self._plain(value_node, here, above)
             self._lines[here] = key_node.start_mark.line + 1
-        return found
+        return mapping
 
     def _scalar(self, node: yaml.ScalarNode, steps: Steps) -> Any:
         try:

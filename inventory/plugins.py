@@ -34,13 +34,13 @@ def plugins(group: str) -> Mapping[str, EntryPoint]:
     Raises:
         UnfitError: two installed packages register the same name.
     """
-    found: dict[str, EntryPoint] = {}
+    entries: dict[str, EntryPoint] = {}
     for entry in sorted(entry_points(group=group), key=lambda e: (e.name, e.value)):
-        other = found.get(entry.name)
+        other = entries.get(entry.name)
         if other is not None and other.value != entry.value:
             raise UnfitError(f"two packages register {entry.name!r} in {group}: {other.value} and {entry.value}")
-        found[entry.name] = entry
-    return found
+        entries[entry.name] = entry
+    return entries
 
 
 def load_plugin(group: str, name: str) -> Any:
@@ -121,15 +121,15 @@ def given(texts: Iterable[str], option: str = "--param") -> Origin:
     Raises:
         InputError: a text has no `=`, no key, or names a key twice.
     """
-    data: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for text in texts:
         key, equals, value = text.partition("=")
         if not equals or not key:
             raise InputError(f"{option}: got {text!r}, expected KEY=VALUE")
-        if key in data:
+        if key in values:
             raise InputError(f"{option}: the key {key!r} is given twice")
-        data[key] = parse_document(value, f"{option} {key}").data
-    return plain_parameters(data, option)
+        values[key] = parse_document(value, f"{option} {key}").data
+    return plain_parameters(values, option)
 
 
 def plain_parameters(params: Mapping[str, Any], source: str) -> Origin:
@@ -193,10 +193,10 @@ def _value(origin: Origin, hint: Any) -> Any:
             return msgspec.convert(SWITCH[value.lower()], hint)
         except msgspec.ValidationError:
             pass  # not a switch: keep the word
-    found = origin.convert(hint)
-    if isinstance(found, str) and FilePath in (hint, *get_args(hint)):
-        return str(Path(origin.source).parent / found)
-    return found
+    converted = origin.convert(hint)
+    if isinstance(converted, str) and FilePath in (hint, *get_args(hint)):
+        return str(Path(origin.source).parent / converted)
+    return converted
 
 
 def _words_of(hint: Any) -> tuple[Any, ...]:

@@ -132,7 +132,7 @@ def agreed(measured: Sequence[tuple[float, float]]) -> list[float]:
     Args:
         measured: each value with its absolute error; a value with the error 0 is exact, and never replaced.
     """
-    found = [value for value, _ in measured]
+    values = [value for value, _ in measured]
     left = sorted((at for at, (_, error) in enumerate(measured) if error), key=lambda at: measured[at], reverse=True)
     while left:
         most, error = measured[left[0]]
@@ -141,9 +141,9 @@ def agreed(measured: Sequence[tuple[float, float]]) -> list[float]:
         weights = [(least / measured[at][1]) ** 2 for at in group]
         total = math.fsum(weight * measured[at][0] for weight, at in zip(weights, group, strict=True))
         for at in group:
-            found[at] = total / math.fsum(weights)
+            values[at] = total / math.fsum(weights)
         left = [at for at in left if at not in group]
-    return found
+    return values
 
 
 ALPHA = 0.8

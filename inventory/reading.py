@@ -77,9 +77,9 @@ def read_cluster(name_or_path: str | Path, meanwhile: Callable[[], object] = lam
         UnfitError: Ansible is needed and missing.
     """
     path = find_inventory(str(name_or_path))
-    found = _document_or_hosts(path, meanwhile)
-    hosts = found if isinstance(found, Hosts) else None
-    cluster = cluster_from_document(found.cluster_document if isinstance(found, Hosts) else found)
+    description = _document_or_hosts(path, meanwhile)
+    hosts = description if isinstance(description, Hosts) else None
+    cluster = cluster_from_document(description.cluster_document if isinstance(description, Hosts) else description)
     return ReadCluster(with_calibrations(cluster.value, path), cluster.origin, hosts)
 
 
@@ -95,10 +95,10 @@ def read_hosts(name_or_path: str | Path, options: Sequence[str] = ()) -> Hosts:
         UnfitError: Ansible is missing.
     """
     path = find_inventory(str(name_or_path))
-    found = _document_or_hosts(path, options=listing_options(options))
-    if isinstance(found, Hosts):
-        return found
-    cluster_from_document(found)  # a file that is neither has its own error
+    description = _document_or_hosts(path, options=listing_options(options))
+    if isinstance(description, Hosts):
+        return description
+    cluster_from_document(description)  # a file that is neither has its own error
     raise InputError(f"{path}: is a cluster file, which does not say how hosts are reached; give an Ansible inventory")
 
 
@@ -116,9 +116,9 @@ def _document_or_hosts(
             document = read(path)
         except InputError as unreadable:  # INI, a script
             fault = unreadable
-    data = None if document is None else document.data
-    has_groups = isinstance(data, dict) and any(map(_is_group, data.values()))
-    if document is not None and isinstance(data, dict) and KEY in data and not has_groups:
+    contents = None if document is None else document.data
+    has_groups = isinstance(contents, dict) and any(map(_is_group, contents.values()))
+    if document is not None and isinstance(contents, dict) and KEY in contents and not has_groups:
         return document
     try:
         listed = ansible_inventory(path, meanwhile, options)
@@ -128,7 +128,7 @@ def _document_or_hosts(
         if fault is not None and path.suffix in _TEXT:
             raise fault from None
         # More likely with a misspelt `nodes` than an inventory without groups.
-        if document is not None and (isinstance(data, dict) or path.suffix in _TEXT):
+        if document is not None and (isinstance(contents, dict) or path.suffix in _TEXT):
             return document
         raise
     return Hosts(listed)
@@ -187,26 +187,26 @@ def with_links(read_cluster: ReadCluster) -> ReadCluster:
     hosts, cluster = read_cluster.hosts, read_cluster.value
     if hosts is None or cluster.network.links:
         return read_cluster
-    found: dict[tuple[str, str], NetworkLink] = {}
+    link_of: dict[tuple[str, str], NetworkLink] = {}
     if hosts.tier == EMULATED:
-        found = {(a.id, b.id): NetworkLink(a.id, b.id, 0.0) for a, b in permutations(cluster.nodes, 2)}
+        link_of = {(a.id, b.id): NetworkLink(a.id, b.id, 0.0) for a, b in permutations(cluster.nodes, 2)}
     shaped = dict.fromkeys(host.name for host in (*hosts.workers, *hosts.members(GENERATORS)))
     for asked in requested_links(hosts.origin, list(shaped)):
         pair = asked.sender, asked.receiver
         if set(pair) <= set(cluster.by_id):
-            found[pair] = NetworkLink(*pair, asked.delay_ms, asked.rate_mbit)
+            link_of[pair] = NetworkLink(*pair, asked.delay_ms, asked.rate_mbit)
     file = hosts.folder / FACTS / "links" / f"{hosts.path.stem}.json"
     if file.is_file():
         for check in read(file).convert(VerifiedLinks).checks:
             if check.to in cluster.by_id and check.node in cluster.by_id and isinstance(check.got, float):
                 pair = check.node, check.to
-                link = found.get(pair, NetworkLink(*pair))
+                link = link_of.get(pair, NetworkLink(*pair))
                 if check.what == "rtt":
                     link = replace(link, delay_ms=check.got / 2)
                 elif check.what == "link" and check.got > 0:
                     link = replace(link, rate_mbit=check.got)
-                found[pair] = link
-    network = replace(cluster.network, links=tuple(found.values()))
+                link_of[pair] = link
+    network = replace(cluster.network, links=tuple(link_of.values()))
     return ReadCluster(replace(cluster, network=network), read_cluster.origin, hosts)
 
 
@@ -222,8 +222,8 @@ def calibrations(inventory: Path) -> dict[str, CalibratedPart]:
     Raises:
         InputError: a file is not a calibration.
     """
-    found = (read(path).convert(CalibratedPart) for path in sorted(folder_of(inventory).glob("*.json")))
-    return {each.node: each for each in found}
+    parts = (read(path).convert(CalibratedPart) for path in sorted(folder_of(inventory).glob("*.json")))
+    return {each.node: each for each in parts}
 
 
 def with_calibrations(cluster: Cluster, inventory: Path) -> Cluster:
@@ -232,13 +232,13 @@ def with_calibrations(cluster: Cluster, inventory: Path) -> Cluster:
     Raises:
         InputError: see `calibrations`.
     """
-    found = calibrations(inventory)
-    return replace(cluster, nodes=tuple(_completed(node, found) for node in cluster.nodes)) if found else cluster
+    parts = calibrations(inventory)
+    return replace(cluster, nodes=tuple(_completed(node, parts) for node in cluster.nodes)) if parts else cluster
 
 
-def _completed(node: Node, found: Mapping[str, CalibratedPart]) -> Node:
-    own = found.get(node.id)
-    of_class = [each for each in found.values() if each.node_class and each.node_class == node.node_class]
+def _completed(node: Node, parts: Mapping[str, CalibratedPart]) -> Node:
+    own = parts.get(node.id)
+    of_class = [each for each in parts.values() if each.node_class and each.node_class == node.node_class]
     model = own or (of_class[0] if of_class else None)
     power = model.power if node.power is None and model is not None else node.power
     meter_lag = own.meter_lag if node.meter_lag is None and own is not None else node.meter_lag

@@ -140,11 +140,11 @@ def question_in_pieces(number: int, problem: Problem, observation: Observation) 
     return pieces
 
 
-def _with_gaps(found: S, large: list[_Large]) -> S:
+def _with_gaps(part: S, large: list[_Large]) -> S:
     """Return a struct with gaps in the place of large collections, which are added to `large` in the order of JSON."""
     changes: dict[str, Any] = {}
-    for name in found.__struct_fields__:
-        value = getattr(found, name)
+    for name in part.__struct_fields__:
+        value = getattr(part, name)
         if isinstance(value, Struct):
             gapped = _with_gaps(value, large)
             if gapped is not value:  # a default is omitted if it is the same object
@@ -152,7 +152,7 @@ def _with_gaps(found: S, large: list[_Large]) -> S:
         elif isinstance(value, tuple | dict) and len(value) > MOST_ENTRIES:
             large.append(value)
             changes[name] = GAP
-    return msgspec.structs.replace(found, **changes) if changes else found
+    return msgspec.structs.replace(part, **changes) if changes else part
 
 
 def _collection_in_pieces(entries: _Large) -> Iterator[bytes]:
@@ -203,12 +203,12 @@ def _line(document: Document, first: bool) -> Located[SchedulerInFile] | Located
         return Located(document.convert(SchedulerInFile), document.origin)
     if isinstance(document.data, dict) and "reset" in document.data:
         return Located(document.convert(ResetInFile), document.origin)
-    found = document.convert(DecisionInFile)
-    if len(found.problem.topologies) != 1:
+    decision = document.convert(DecisionInFile)
+    if len(decision.problem.topologies) != 1:
         where = document.origin / "problem" / "topologies"
-        raise where.error(f"{len(found.problem.topologies)} topologies, one was expected")
-    check_observed(Located(found.observation, document.origin / "observation"), found.problem)
-    return KeptDecision(found, document.origin)
+        raise where.error(f"{len(decision.problem.topologies)} topologies, one was expected")
+    check_observed(Located(decision.observation, document.origin / "observation"), decision.problem)
+    return KeptDecision(decision, document.origin)
 
 
 def main() -> None:

@@ -144,13 +144,13 @@ def scheduler_class(name: str) -> type[Scheduler]:
         InputError: no such scheduler; the message names the nearest one.
         UnfitError: it cannot be loaded, or is not a scheduler.
     """
-    found = load_plugin(GROUP, name)
-    missing = [part for part in ("name", "paper", "needs", "Params", "place") if not hasattr(found, part)]
+    plugin = load_plugin(GROUP, name)
+    missing = [part for part in ("name", "paper", "needs", "Params", "place") if not hasattr(plugin, part)]
     if missing:
-        raise UnfitError(f"the scheduler {name!r} ({found!r}) has no {', '.join(missing)}")
-    if found.name != name:
-        raise UnfitError(f"the scheduler {name!r} ({found!r}) calls itself {found.name!r}")
-    kind: type[Scheduler] = found
+        raise UnfitError(f"the scheduler {name!r} ({plugin!r}) has no {', '.join(missing)}")
+    if plugin.name != name:
+        raise UnfitError(f"the scheduler {name!r} ({plugin!r}) calls itself {plugin.name!r}")
+    kind: type[Scheduler] = plugin
     return kind
 
 

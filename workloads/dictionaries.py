@@ -261,10 +261,10 @@ class DictionaryEncoder:
 
     def _codes(self, text: Bytes, starts: Places, sizes: Places, most: int) -> npt.NDArray[np.int32] | None:
         low, high = _words(text, starts, sizes)
-        codes = self._found(low, high)
+        codes = self._short_codes(low, high)
         long = np.flatnonzero(sizes > _SHORT)
         if len(long):
-            codes[long] = self._found_long(text, starts[long], sizes[long], 8 * len(long) > len(sizes))
+            codes[long] = self._long_codes(text, starts[long], sizes[long], 8 * len(long) > len(sizes))
         missing = np.flatnonzero(codes < 0)
         if not len(missing):
             return codes
@@ -279,7 +279,7 @@ class DictionaryEncoder:
         self._add(values)
         return codes
 
-    def _found_long(self, text: Bytes, starts: Places, sizes: Places, many: bool) -> npt.NDArray[np.int32]:
+    def _long_codes(self, text: Bytes, starts: Places, sizes: Places, many: bool) -> npt.NDArray[np.int32]:
         get = self._long.get
         if many:
             parts = values_at(pa.binary(), text, starts, sizes).dictionary_encode()
@@ -293,7 +293,7 @@ class DictionaryEncoder:
         nbytes = self.dictionary.nbytes + len(text_buffers(values)[1])
         return len(self.dictionary) + len(values) <= MOST_ENTRIES and nbytes <= MOST_BYTES
 
-    def _found(self, low: npt.NDArray[np.uint64], high: npt.NDArray[np.uint64]) -> npt.NDArray[np.int32]:
+    def _short_codes(self, low: npt.NDArray[np.uint64], high: npt.NDArray[np.uint64]) -> npt.NDArray[np.int32]:
         """Return the index of each value, given its two words; -1 if it is none."""
         places = self._places(low, high)
         entries = self._table.take(places)

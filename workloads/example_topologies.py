@@ -132,12 +132,12 @@ def products(components: int, each: int, seed: int, fan_in: int = 3) -> Topology
     random = Random(seed)  # noqa: S311 - no secret
     layers = max(1, round(components**0.5))
     rows = [range(components * row // layers, components * (row + 1) // layers) for row in range(layers)]
-    found = [[Component(f"c{at}", "spout", each) for at in rows[0]]]
+    built = [[Component(f"c{at}", "spout", each) for at in rows[0]]]
     for row in rows[1:]:
-        before = found[-1]
+        before = built[-1]
         bolts = [_sources(random, before, at * len(before) // len(row), fan_in) for at in range(len(row))]
-        found.append([_bolt(f"c{at}", each, *(c.id for c in from_)) for at, from_ in zip(row, bolts, strict=True)])
-    return Topology(f"products-{components}-{each}-{seed}", tuple(c for layer in found for c in layer))
+        built.append([_bolt(f"c{at}", each, *(c.id for c in from_)) for at, from_ in zip(row, bolts, strict=True)])
+    return Topology(f"products-{components}-{each}-{seed}", tuple(c for layer in built for c in layer))
 
 
 def _sources(random: Random, before: Sequence[Component], near: int, fan_in: int) -> list[Component]:

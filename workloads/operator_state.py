@@ -106,14 +106,14 @@ class OperatorState:
         Raises:
             RunError: the operator has assigned another object.
         """
-        found = {name: getattr(self.operator, name) for name in self._names}
-        for name, table in found.items():
+        tables = {name: getattr(self.operator, name) for name in self._names}
+        for name, table in tables.items():
             if not isinstance(table, Table):
                 kind = type(self.operator).__name__
                 raise RunError(
                     f"{kind} assigned {type(table).__name__} to its state {name!r}, whose keys it may change"
                 )
-        return found
+        return tables
 
     @property
     def is_by_key(self) -> bool:

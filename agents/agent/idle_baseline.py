@@ -58,12 +58,12 @@ def measure_idle(
             return IdleBaseline(reason="its energy follows a model, and nothing is measured")
         sampler.start()
         _wait(host, settle_s, stopped)
-        found = IdleBaseline()
+        baseline = IdleBaseline()
         for attempt in range(1, ATTEMPTS + 1):
-            found = _measure(metering, sampler, samples, measure_s, attempt, stopped)
-            if not found.flags and not found.reason:
+            baseline = _measure(metering, sampler, samples, measure_s, attempt, stopped)
+            if not baseline.flags and not baseline.reason:
                 break
-        return found
+        return baseline
     finally:
         sampler.stop()
 
@@ -90,11 +90,11 @@ def _measure(
     series = _series(samples)
     if not series:
         return IdleBaseline(attempts=attempt, reason="no domain that covers the whole node has delivered a sample")
-    found = {domain.name: energy(each, edges[0], edges[-1]) for domain, each in series.items()}
-    reason = "; ".join(f"{name}: {each.reason}" for name, each in found.items() if each.reason)
+    energies = {domain.name: energy(each, edges[0], edges[-1]) for domain, each in series.items()}
+    reason = "; ".join(f"{name}: {each.reason}" for name, each in energies.items() if each.reason)
     if reason:
         return IdleBaseline(attempts=attempt, reason=reason)
-    watts = {name: (each.joules or 0.0) / length_ns * NS for name, each in found.items()}
+    watts = {name: (each.joules or 0.0) / length_ns * NS for name, each in energies.items()}
     means = [_mean(list(series.values()), begin, end) for begin, end in pairwise(edges)]
     known = [mean for mean in means if mean is not None]
     whole = sum(watts.values())
@@ -130,11 +130,11 @@ def _wait_for_samples(metering: Metering, samples: Sequence[Sample], end_ns: int
 
 def _series(samples: Sequence[Sample]) -> dict[Domain, list[Sample]]:
     """Return the terms of the total with their samples so far."""
-    found: dict[Domain, list[Sample]] = {}
+    series: dict[Domain, list[Sample]] = {}
     for sample in list(samples):
         if sample.domain.in_total:
-            found.setdefault(sample.domain, []).append(sample)
-    return found
+            series.setdefault(sample.domain, []).append(sample)
+    return series
 
 
 def _terms(metering: Metering) -> list[Domain]:

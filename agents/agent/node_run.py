@@ -59,7 +59,7 @@ class InputFiles:
 
     def __init__(self, folder: NodeFolder) -> None:
         self._folder = folder
-        self._found: dict[Path, tuple[_Version, str]] = {}
+        self._hashes: dict[Path, tuple[_Version, str]] = {}
 
     def check(self, inputs: Iterable[InputFile], may_continue: Callable[[], bool]) -> None:
         """Compare copies with their checksums; return early, without a result, once `may_continue()` is false.
@@ -70,32 +70,32 @@ class InputFiles:
         for entry in inputs:
             path = self._folder.input(entry.file)
             try:
-                found = self._sha256(path, may_continue)
+                sha256 = self._sha256(path, may_continue)
             except FileNotFoundError:
                 raise RunError(f"the input {entry.name!r} is missing: {path}") from None
             except OSError as fault:
                 raise RunError(f"the input {entry.name!r} cannot be read: {path}: {fault.strerror}") from None
-            if found is None:
+            if sha256 is None:
                 return
-            if found != entry.sha256:
+            if sha256 != entry.sha256:
                 raise RunError(
-                    f"the input {entry.name!r} differs from the controller's: {path} has SHA-256 {found}, "
+                    f"the input {entry.name!r} differs from the controller's: {path} has SHA-256 {sha256}, "
                     f"expected {entry.sha256}"
                 )
 
     def _sha256(self, path: Path, may_continue: Callable[[], bool]) -> str | None:
         state = path.stat()
         version = (state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns)
-        known, found = self._found.get(path, (None, ""))
+        known, sha256 = self._hashes.get(path, (None, ""))
         if known == version:
-            return found
+            return sha256
         digest = hashlib.sha256()
         with path.open("rb") as source:
             while piece := source.read(_PIECE):
                 if not may_continue():
                     return None
                 digest.update(piece)
-        self._found[path] = (version, digest.hexdigest())
+        self._hashes[path] = (version, digest.hexdigest())
         return digest.hexdigest()
 
 

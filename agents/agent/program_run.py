@@ -105,13 +105,13 @@ class ProgramRun:
         if self._others is None:
             return []
         own_session = os.getsid(0)
-        found = []
+        pids = []
         for child in psutil.Process().children(recursive=True):
             # What sensors start stays in the agent's session, and what programs start has left it with them.
             with suppress(ProcessLookupError):
                 if child.pid not in self._others and os.getsid(child.pid) != own_session:
-                    found.append(child.pid)
-        return found
+                    pids.append(child.pid)
+        return pids
 
     def cpus_are_set(self) -> AbstractContextManager[None]:
         """Return a context in which changes of CPU settings do not count as interference."""
@@ -262,8 +262,8 @@ class ProgramRun:
             return
         with path.open("rb") as file:
             file.seek(begin)
-            data = file.read(MOST_LINES)
-        complete = data[: data.rfind(b"\n") + 1]
+            appended = file.read(MOST_LINES)
+        complete = appended[: appended.rfind(b"\n") + 1]
         name = REPORT_FILE.fullmatch(path.name)
         if not complete or name is None:
             return

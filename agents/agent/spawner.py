@@ -216,9 +216,9 @@ class _Server:
 
 async def _readable(descriptor: int) -> None:
     loop = asyncio.get_running_loop()
-    found = asyncio.Event()
-    loop.add_reader(descriptor, found.set)
+    readable = asyncio.Event()
+    loop.add_reader(descriptor, readable.set)
     try:
-        await found.wait()
+        await readable.wait()
     finally:
         loop.remove_reader(descriptor)

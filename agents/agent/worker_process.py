@@ -202,11 +202,11 @@ class WorkerProcess:
 
     def _read(self) -> None:
         stdout = self._process.stdout
-        data = os.read(stdout, _READ_BYTES)
-        if not data:
+        output = os.read(stdout, _READ_BYTES)
+        if not output:
             asyncio.get_running_loop().remove_reader(stdout)
         self._hang_detector.note_output()
-        self._handle_output(data)
+        self._handle_output(output)
 
     def _check_hang(self) -> None:
         # A worker sends nothing before its first epoch, and the end of a worker has time-outs of its own.

@@ -170,8 +170,8 @@ def _keep_stacks(file: Path) -> int:
 
     py-spy does not stop the worker, and reads nothing from a thread that changes its stack at that moment.
     """
-    with file.open(errors="replace") as found:
-        lines = list(found)
+    with file.open(errors="replace") as opened:
+        lines = list(opened)
     stacks = [line for line in lines if line.rpartition(" ")[0].strip()]
     if len(stacks) < len(lines):
         file.write_text("".join(stacks))

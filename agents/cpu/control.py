@@ -60,9 +60,9 @@ class CpuControl:
     def __exit__(
         self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
     ) -> None:
-        result = self.restore()
-        if not result.ok and fault is None:
-            raise RunError(describe_unrestored(result))
+        restored = self.restore()
+        if not restored.ok and fault is None:
+            raise RunError(describe_unrestored(restored))
 
     def apply(self, request: CpuRequest) -> CpuResult:
         """Apply a request and return what took effect; write nothing when any setting is impossible.
@@ -75,9 +75,9 @@ class CpuControl:
         refused = plan(whole, self._host, self._before).refused
         if refused:
             return CpuResult(refused=refused)
-        result = apply(whole, self._host, self._save_settings())
+        applied = apply(whole, self._host, self._save_settings())
         self._request = whole
-        return result
+        return applied
 
     def set_frequency(self, hz: int) -> CpuResult:
         """Fix the clock of all online CPUs by setting both limits; the governor does not change.
@@ -197,19 +197,19 @@ def describe_unrestored(result: CpuResult) -> str:
 
 
 def _put_back(before: CpuSnapshot, host: HostFiles) -> CpuResult:
-    result = restore_settings(before, host)
-    if result.ok:
+    restored = restore_settings(before, host)
+    if restored.ok:
         remove_journal(host.root)
-    return result
+    return restored
 
 
 def _put_back_leftovers(host: HostFiles) -> None:
     journal = read_journal(host.root)
     if journal is None:
         return
-    result = _put_back(journal.before, host)
-    if not result.ok:
-        raise UnfitError(f"{journal.owner} has left this host changed. {describe_unrestored(result)}")
+    restored = _put_back(journal.before, host)
+    if not restored.ok:
+        raise UnfitError(f"{journal.owner} has left this host changed. {describe_unrestored(restored)}")
 
 
 class Guardian:

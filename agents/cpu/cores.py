@@ -34,12 +34,12 @@ class Smt(Feature):
         """Refuse SMT on a host without it, or where the firmware fixes it."""
         if request.smt is None:
             return []
-        found = self.probe(view.host)
-        if found.status == "ok" or (
+        probed = self.probe(view.host)
+        if probed.status == "ok" or (
             not request.smt and view.host.read_if_there(SMT_CONTROL) in {"notsupported", "forceoff"}
         ):
             return []
-        return [Refusal("smt", _on_or_off(request.smt), "", found.reason)]
+        return [Refusal("smt", _on_or_off(request.smt), "", probed.reason)]
 
     def changes(self, request: CpuRequest, view: CpuView) -> list[SettingChange]:
         """Return the change of the control file; the kernel turns siblings on or off with it."""
@@ -92,10 +92,10 @@ class OnlineCores(Feature):
         """Refuse more cores than there are, or fewer than possible."""
         if request.cores is None or request.cores == len(view.topology.cores_online):
             return []
-        found = self.probe(view.host)
-        if found.status != "ok":
+        probed = self.probe(view.host)
+        if probed.status != "ok":
             there = len(view.topology.cores_online)
-            return [Refusal("cores", str(request.cores), str(there), found.reason)]
+            return [Refusal("cores", str(request.cores), str(there), probed.reason)]
         most = len(view.topology.cores) + _sleeping_cores(view.topology)
         least = len(cores_to_keep(view.topology, 1))
         if request.cores > most:

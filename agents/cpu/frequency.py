@@ -49,8 +49,8 @@ class Turbo(Feature):
         """Refuse turbo where it cannot be set."""
         if request.turbo is None:
             return []
-        found = self.probe(view.host)
-        return [] if found.status == "ok" else [Refusal("turbo", "on" if request.turbo else "off", "", found.reason)]
+        probed = self.probe(view.host)
+        return [] if probed.status == "ok" else [Refusal("turbo", "on" if request.turbo else "off", "", probed.reason)]
 
     def changes(self, request: CpuRequest, view: CpuView) -> list[SettingChange]:
         """Return the change of the file."""
@@ -109,42 +109,42 @@ class ClockRange(Feature):
         if request.turbo and Turbo().state(view.host) is False:
             # The files do not show turbo clocks while turbo is off.
             bounds = {name: (low, UNKNOWN_KHZ) for name, (low, _) in bounds.items()}
-        found = []
+        refusals = []
         for name, ghz in given.items():
             low, high = bounds[name]
             if not low - TOLERANCE_KHZ <= _khz(ghz) <= high + TOLERANCE_KHZ:
                 near = low if _khz(ghz) < low else high
                 reason = f"out of range; nearest: {near / 1e6:g} GHz"
-                found.append(Refusal(name, f"{ghz:g} GHz", f"{low / 1e6:g} to {high / 1e6:g} GHz", reason))
-        return found or _inverted_range(request, view)
+                refusals.append(Refusal(name, f"{ghz:g} GHz", f"{low / 1e6:g} to {high / 1e6:g} GHz", reason))
+        return refusals or _inverted_range(request, view)
 
     def changes(self, request: CpuRequest, view: CpuView) -> list[SettingChange]:
         """Return the changes of every online policy's range; limits that are not requested do not change."""
         if request.min_ghz is None and request.max_ghz is None:
             return []
-        found = []
+        changes = []
         for policy in view.policies:
             low = policy.low if request.min_ghz is None else _clamped(policy, _khz(request.min_ghz))
             high = policy.high if request.max_ghz is None else _clamped(policy, _khz(request.max_ghz))
             if low is not None and high is not None:
                 both = range_changes(policy, low, high)
                 requested = {LOW: request.min_ghz is not None, HIGH: request.max_ghz is not None}
-                found += [change for change in both if requested[change.path.split("/")[-1]]]
-        return found
+                changes += [change for change in both if requested[change.path.split("/")[-1]]]
+        return changes
 
     def changes_back(self, before: CpuSnapshot, view: CpuView) -> list[SettingChange]:
         """Return the changes back to the old ranges, each in a safe order."""
-        found = []
+        changes = []
         for policy in view.policies:
             ends = {file: before.value(policy.file(file)) for file in (LOW, HIGH)}
             now = {LOW: policy.low, HIGH: policy.high}
             order = (LOW, HIGH) if _above(policy.low, ends[HIGH]) else (HIGH, LOW)
-            found += [
+            changes += [
                 SettingChange(f"{_LIMITS[file]} of {policy.name}", policy.file(file), str(now[file]), old, old)
                 for file in order
                 if (old := ends[file]) is not None and now[file] is not None and str(now[file]) != old
             ]
-        return found
+        return changes
 
 
 def clock_bounds(policies: tuple[Policy, ...]) -> dict[str, tuple[int, int]] | None:

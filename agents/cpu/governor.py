@@ -65,9 +65,9 @@ class DriverMode(Feature):
         """Refuse a mode that the driver does not have."""
         if request.driver_mode is None:
             return []
-        found = self.probe(view.host)
-        if found.status != "ok":
-            return [Refusal("driver_mode", request.driver_mode, "", found.reason)]
+        probed = self.probe(view.host)
+        if probed.status != "ok":
+            return [Refusal("driver_mode", request.driver_mode, "", probed.reason)]
         modes = {mode for path in self.paths(view.host) for mode in MODES[path]}
         if request.driver_mode in modes:
             return []

@@ -120,21 +120,21 @@ class NodeCpus:
         """Carry out a command; the reply reports settings that are impossible."""
         if command.check:
             return _as_message(lambda: self._check(command))
-        result = _as_message(lambda: self._set(command))
-        return structs.replace(result, settings=result.settings + self._restore_affinity())
+        cpus_set = _as_message(lambda: self._set(command))
+        return structs.replace(cpus_set, settings=cpus_set.settings + self._restore_affinity())
 
     def restore(self) -> CpusSet:
         """Restore everything; do nothing when nothing was changed."""
 
         def restore() -> CpuResult:
-            result = self._control.restore()
+            restored = self._control.restore()
             self._control = CpuControl(self._host, self._owner)
-            return result
+            return restored
 
-        result = _as_message(restore)
+        cpus_set = _as_message(restore)
         for setting in self._restore_affinity():
             _log.info("%s: %s, were %s %s", setting.setting, setting.got, setting.before, setting.reason)
-        return result
+        return cpus_set
 
     def _restore_affinity(self) -> tuple[CpuSetting, ...]:
         """Restore the affinity of processes after CPUs were offline; return what changed."""
@@ -151,11 +151,11 @@ class NodeCpus:
         )
 
     def _check(self, command: SetCpus) -> CpuResult:
-        result = plan(CpuRequest.from_document(command.settings), self._host)
-        if not result.refused:
+        planned = plan(CpuRequest.from_document(command.settings), self._host)
+        if not planned.refused:
             # Without the lock, later commands would fail.
             Lock(self._host.root, self._owner).close()
-        return result
+        return planned
 
     def _set(self, command: SetCpus) -> CpuResult:
         if command.hz is not None:
@@ -165,13 +165,13 @@ class NodeCpus:
 
 def _as_message(work: Callable[[], CpuResult]) -> CpusSet:
     try:
-        result = work()
+        outcome = work()
     except MillraceError as fault:
         return CpusSet(refused=(str(fault),))
     return CpusSet(
         settings=tuple(
             CpuSetting(setting=s.what, before=s.before, asked=s.asked, got=s.got, ok=s.ok is True, reason=s.reason)
-            for s in result.settings
+            for s in outcome.settings
         ),
-        refused=tuple(str(refusal) for refusal in result.refused),
+        refused=tuple(str(refusal) for refusal in outcome.refused),
     )

@@ -150,7 +150,7 @@ def facts(host: HostFiles, known: tuple[Core, ...] = ()) -> dict[str, Any]:
     topology = view.topology
     modes = {path.split("/")[-2]: host.read_if_there(path) or "" for path in DRIVER_MODE.paths(host)}
     drivers = sorted({policy.driver for policy in view.policies})
-    found = {name: feature.probe(host) for name, feature in PROBES.items()}
+    findings = {name: feature.probe(host) for name, feature in PROBES.items()}
     return {
         "sockets": len(topology.sockets),
         "cores": len(topology.cores),
@@ -172,7 +172,7 @@ def facts(host: HostFiles, known: tuple[Core, ...] = ()) -> dict[str, Any]:
         "turbo": TURBO.state(host),
         "smt": host.read_if_there(SMT_CONTROL),
         "policies": [_policy(policy) for policy in view.policies],
-        "unavailable": {name: finding.reason for name, finding in found.items() if finding.status != "ok"},
+        "unavailable": {name: finding.reason for name, finding in findings.items() if finding.status != "ok"},
     }
 
 

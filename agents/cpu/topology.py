@@ -65,11 +65,11 @@ def parse_list(text: str) -> tuple[int, ...]:
     Raises:
         ValueError: the text is not such a list.
     """
-    found: list[int] = []
+    numbers: list[int] = []
     for part in filter(None, text.replace(" ", ",").split(",")):
         first, dash, last = part.partition("-")
-        found.extend(range(int(first), int(last if dash else first) + 1))
-    return tuple(sorted(set(found)))
+        numbers.extend(range(int(first), int(last if dash else first) + 1))
+    return tuple(sorted(set(numbers)))
 
 
 def as_list(cpus: Iterable[int]) -> str:
@@ -96,10 +96,10 @@ def read_topology(host: HostFiles, known: Iterable[Core] = ()) -> CpuTopology:
     fixed = {cpu for cpu in present if not host.exists(online_file(cpu))}
     sockets: dict[frozenset[int], int] = {frozenset(core.cpus): core.socket for core in known}
     for cpu in sorted(online):
-        found = _siblings(host, cpu)
-        if found is None:
+        place = _siblings(host, cpu)
+        if place is None:
             continue
-        siblings, socket = found
+        siblings, socket = place
         # The kernel does not list an offline sibling, so earlier cores are merged.
         for earlier in [other for other in sockets if other & siblings]:
             siblings |= earlier
@@ -175,8 +175,8 @@ def read_policies(host: HostFiles, online: frozenset[int]) -> tuple[Policy, ...]
     When all CPUs of a policy are offline, some kernels remove its files; with others, reading them fails with EBUSY.
     """
     names = [name for name in host.names(POLICIES) if name.startswith("policy") and name[6:].isdigit()]
-    found = (_read(host, name) for name in sorted(names, key=lambda name: int(name[6:])))
-    return tuple(policy for policy in found if policy and online.intersection(policy.cpus))
+    policies = (_read(host, name) for name in sorted(names, key=lambda name: int(name[6:])))
+    return tuple(policy for policy in policies if policy and online.intersection(policy.cpus))
 
 
 def _read(host: HostFiles, name: str) -> Policy | None:

@@ -285,7 +285,7 @@ def _bench(
             raise UnfitError(f"there is no measured source of energy: {metering.sources.why_none}")
         if any("modelled" in domain.flags for domain in metering.sources.primary.domains if domain.in_total):
             others = {name: f for name, f in metering.sources.findings.items() if name != metering.source}
-            reasons = "; ".join(f"{name}: {found.reason}" for name, found in others.items() if found.status != "ok")
+            reasons = "; ".join(f"{name}: {each.reason}" for name, each in others.items() if each.status != "ok")
             raise UnfitError(
                 f"there is no measured source of energy: {metering.source} follows a model"
                 + (f"; {reasons}" if reasons else "")

@@ -59,18 +59,16 @@ _LARGEST = 1 << 20
 
 def program(name: str, purpose: str) -> ProbeResult:
     """Return whether a program is installed."""
-    found = shutil.which(name, path=PROGRAM_PATH)
-    return (
-        ProbeResult("ok", found) if found else ProbeResult("absent", f"the program {name} is not installed; {purpose}")
-    )
+    file = shutil.which(name, path=PROGRAM_PATH)
+    return ProbeResult("ok", file) if file else ProbeResult("absent", f"the program {name} is not installed; {purpose}")
 
 
 def probe_tc(host: HostFiles) -> ProbeResult:
     """Probe the shaping of links."""
-    found = program("tc", "links cannot be shaped (Debian: apt install iproute2)")
-    if found.status == "ok" and os.geteuid() != 0:
-        return ProbeResult("denied", f"{found.reason}; only root may shape links")
-    return found
+    tc = program("tc", "links cannot be shaped (Debian: apt install iproute2)")
+    if tc.status == "ok" and os.geteuid() != 0:
+        return ProbeResult("denied", f"{tc.reason}; only root may shape links")
+    return tc
 
 
 def netem(host: HostFiles) -> ProbeResult:

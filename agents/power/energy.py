@@ -135,8 +135,8 @@ def _filled(valued: Sequence[Sample]) -> list[float | None]:
 
 
 def _flags(*groups: Sequence[Sample]) -> tuple[str, ...]:
-    found = (flag for group in groups for sample in group for flag in sample.flags if flag != "first")
-    return tuple(dict.fromkeys(found))
+    flags = (flag for group in groups for sample in group for flag in sample.flags if flag != "first")
+    return tuple(dict.fromkeys(flags))
 
 
 def _missing(reason: str, flags: tuple[str, ...]) -> IntervalEnergy:

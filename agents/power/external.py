@@ -254,19 +254,21 @@ def find_lag(load: Curve, power: Sequence[Curve], start_ns: int, unit_ns: int) -
     if readings < LEAST_READINGS:
         return f"the meter has too few readings: {readings}"
     drawn = [sum(levels) for levels in zip(*(_steps(curve, moments) for curve in power), strict=True)]
-    found: dict[int, float] = {}
+    correlations: dict[int, float] = {}
     for number in range(EARLIEST * _LAGS, LATEST * _LAGS + 1):
         lag_ns = number * unit_ns // _LAGS
-        found[lag_ns] = _correlation(_steps(load, range(first_ns - lag_ns, last_ns - lag_ns + 1, cell_ns)), drawn)
-    best_ns = max(found, key=lambda lag_ns: found[lag_ns])
-    best = found[best_ns]
+        correlations[lag_ns] = _correlation(
+            _steps(load, range(first_ns - lag_ns, last_ns - lag_ns + 1, cell_ns)), drawn
+        )
+    best_ns = max(correlations, key=lambda lag_ns: correlations[lag_ns])
+    best = correlations[best_ns]
     if best < LEAST_CORRELATION:
         return f"its power does not follow the load: a correlation of {max(best, 0.0):.2f} at most"
     # Interpolated cells hold no more information than the readings.
     weight = min(readings, len(drawn))
     most_unexplained = (1 - best**2) * (1 + CHANCE / weight)
-    likely = [lag_ns for lag_ns, each in found.items() if each > 0 and 1 - each**2 <= most_unexplained]
-    if min(likely) == min(found) or max(likely) == max(found):
+    likely = [lag_ns for lag_ns, each in correlations.items() if each > 0 and 1 - each**2 <= most_unexplained]
+    if min(likely) == min(correlations) or max(likely) == max(correlations):
         least_s, most_s = EARLIEST * unit_ns / NS, LATEST * unit_ns / NS
         return f"its lag may be outside of the searched range, {least_s:g} s to {most_s:g} s"
     margin_ns = max(max(likely) - best_ns, best_ns - min(likely)) + unit_ns // _LAGS

@@ -231,19 +231,19 @@ def _wait(host: MeteredHost, seconds: float, on_wait: Callable[[float], None], e
 
 
 def _of_domain(domain: Domain, history: History, start_ns: int, end_ns: int) -> MeteredDomain:
-    found = energy(history.of(domain), start_ns, end_ns)
+    used = energy(history.of(domain), start_ns, end_ns)
     # The monotonic clock does not include time in which the host was suspended.
-    watts = None if found.joules is None or "gap" in found.flags else found.joules / (end_ns - start_ns) * NS
+    watts = None if used.joules is None or "gap" in used.flags else used.joules / (end_ns - start_ns) * NS
     return MeteredDomain(
         domain.name,
         domain.role,
         domain.source,
         domain.in_total,
-        found.joules,
+        used.joules,
         watts,
-        found.bound_joules,
-        found.flags,
-        found.reason or None,
+        used.bound_joules,
+        used.flags,
+        used.reason or None,
     )
 
 

@@ -61,7 +61,7 @@ class Sources(NamedTuple):
     @property
     def why_none(self) -> str:
         """Reasons why there is no primary source, one for each reader."""
-        return "; ".join(f"{name}: {found.reason}" for name, found in self.findings.items())
+        return "; ".join(f"{name}: {finding.reason}" for name, finding in self.findings.items())
 
 
 def order(settings: PowerSettings) -> list[str]:
@@ -75,8 +75,8 @@ def probe_all(host: MeteredHost, settings: PowerSettings) -> dict[str, ProbeResu
     """Probe every reader, in the order in which they are tried, without opening any."""
     names = order(settings)
     names += [name for name in READERS if name not in names]
-    found = {name: READERS[name](host, settings).probe() for name in names}
-    return found | {PowerTop.name: PowerTop(host, settings).probe()}
+    findings = {name: READERS[name](host, settings).probe() for name in names}
+    return findings | {PowerTop.name: PowerTop(host, settings).probe()}
 
 
 def find_primary(host: MeteredHost, settings: PowerSettings, findings: dict[str, ProbeResult]) -> str | None:
@@ -137,8 +137,8 @@ def _lacks_total(reader: Reader, findings: dict[str, ProbeResult]) -> bool:
     """Return whether a reader lacks the node's total; complete its finding with the reason."""
     why = reader.why_no_total
     if why:
-        found = findings[reader.name]
-        findings[reader.name] = ProbeResult(found.status, f"{found.reason}; {why}")
+        finding = findings[reader.name]
+        findings[reader.name] = ProbeResult(finding.status, f"{finding.reason}; {why}")
     return bool(why)
 
 
@@ -330,11 +330,11 @@ class Metering:
             self._notes.append(EventNote("power_missing", self.source or "", trouble))
 
     def _end_check(self, check: CrossCheck, samples: Sequence[Sample]) -> None:
-        found = check.add(samples)
-        if found is None:
+        failures = check.add(samples)
+        if failures is None:
             return
         self._check = None
-        self._notes += [EventNote("power_cross_check", f.domain, f.detail, f.difference) for f in found]
+        self._notes += [EventNote("power_cross_check", f.domain, f.detail, f.difference) for f in failures]
         for reader in self._readers:
             if reader is self.sources.check:
                 reader.close()

@@ -105,15 +105,15 @@ def busy_seconds(host: MeteredHost) -> dict[int, float]:
         OSError: CPU times cannot be read.
     """
     ticks = os.sysconf("SC_CLK_TCK")
-    found: dict[int, float] = {}
+    seconds: dict[int, float] = {}
     for line in host.read(STAT).splitlines():
         name, *fields = line.split()
         if name.startswith("cpu") and name[3:].isdigit() and len(fields) >= 7:
             user, nice, system, _idle, _iowait, irq, softirq = map(int, fields[:7])
-            found[int(name[3:])] = (user + nice + system + irq + softirq) / ticks
-    if not found:
+            seconds[int(name[3:])] = (user + nice + system + irq + softirq) / ticks
+    if not seconds:
         raise OSError(f"/{STAT} lists no CPU")
-    return found
+    return seconds
 
 
 class Chip(NamedTuple):
@@ -220,16 +220,16 @@ class ModelReader(Reader):
     def probe(self) -> ProbeResult:
         if not self.host.exists(STAT):
             return ProbeResult("absent", f"there is no /{STAT}, which the model needs")
-        found = self._parameters()
-        if isinstance(found, str):
-            return ProbeResult("absent", f"{found}; a model needs parameters, as `millrace calibrate` finds them")
-        return ProbeResult("ok", NOTHING_MEASURED + found[1])
+        parameters = self._parameters()
+        if isinstance(parameters, str):
+            return ProbeResult("absent", f"{parameters}; a model needs parameters, as `millrace calibrate` finds them")
+        return ProbeResult("ok", NOTHING_MEASURED + parameters[1])
 
     def open(self) -> None:
-        found = self._parameters()
-        if isinstance(found, str):
-            raise OSError(found)
-        self._model, self._describe = found
+        parameters = self._parameters()
+        if isinstance(parameters, str):
+            raise OSError(parameters)
+        self._model, self._describe = parameters
         self._usage = CpuUsage(self.host)
         self._reference_hz = self._model.f_ref_ghz * NS if self._model.f_ref_ghz else self._usage.highest_hz
         calibrated = self._model.mape is not None
@@ -273,11 +273,11 @@ class ModelReader(Reader):
                 f"uncalibrated, +-{UNCALIBRATED_ERROR:.0%}" if model.mape is None else f"calibrated, +-{model.mape:.1%}"
             )
             return model, f"P = {model.p_s:g} W + {model.p_d:g} W (f/f_ref)^{model.kappa:g} u, {error}"
-        found = design_power(self.host)
-        if isinstance(found, Design):
-            model = EnergyModel(STATIC * found.watts, DYNAMIC * found.watts, KAPPA)
-            return model, f"uncalibrated, by design power ({found.description}), +-{UNCALIBRATED_ERROR:.0%}"
-        return found
+        design = design_power(self.host)
+        if isinstance(design, Design):
+            model = EnergyModel(STATIC * design.watts, DYNAMIC * design.watts, KAPPA)
+            return model, f"uncalibrated, by design power ({design.description}), +-{UNCALIBRATED_ERROR:.0%}"
+        return design
 
 
 def model_watts(model: EnergyModel, busy: float, ratio: float) -> float:

@@ -123,8 +123,8 @@ class Perf(Reader):
 
 def _numbers(mask: str) -> list[int]:
     """Parse a list such as `0,18-19`."""
-    found = []
+    numbers = []
     for part in mask.split(","):
         first, _, last = part.partition("-")
-        found += list(range(int(first), int(last or first) + 1))
-    return found
+        numbers += list(range(int(first), int(last or first) + 1))
+    return numbers

@@ -48,9 +48,9 @@ class PowerTop(Reader):
         return ProbeResult("ok", f"{path}; a cross-check, which is never the primary source")
 
     def open(self) -> None:
-        found = self.probe()
-        if found.status != "ok":
-            raise OSError(found.reason)
+        probed = self.probe()
+        if probed.status != "ok":
+            raise OSError(probed.reason)
         self._thread.start()
 
     @property
@@ -102,12 +102,12 @@ class PowerTop(Reader):
 
     def _take(self, text: str, begin_ns: int, end_ns: int) -> None:
         half_ns = (end_ns - begin_ns) // 2
-        found = dict(powertop_estimates(text))
+        estimates = dict(powertop_estimates(text))
         with self._lock:
-            for name, watts in found.items():
+            for name, watts in estimates.items():
                 domain = self._known.setdefault(name, self._domain(name))
                 self._new.append(Reading(domain, begin_ns + half_ns, half_ns, watts))
-            for name in self._known.keys() - found.keys():
+            for name in self._known.keys() - estimates.keys():
                 reason = "it is missing in the last report"
                 self._new.append(Reading(self._known[name], begin_ns + half_ns, half_ns, None, reason))
 
@@ -137,5 +137,5 @@ def powertop_estimates(report: str) -> Iterator[tuple[str, float]]:
 
 
 def _watts(text: str) -> float | None:
-    found = _WATTS.search(text)
-    return float(found.group(1)) * _FACTORS[found.group(2)] if found else None
+    matched = _WATTS.search(text)
+    return float(matched.group(1)) * _FACTORS[matched.group(2)] if matched else None

@@ -94,8 +94,8 @@ class Zone(NamedTuple):
 
 def find_zones(host: MeteredHost) -> list[Zone]:
     """Return all zones of CPU packages and platforms that have a counter, parents before children."""
-    found = (_zone(host, path) for path in sorted(_folders(host), key=_place))
-    return [zone for zone in found if zone is not None]
+    zones = (_zone(host, path) for path in sorted(_folders(host), key=_place))
+    return [zone for zone in zones if zone is not None]
 
 
 def reject(host: MeteredHost, zones: list[Zone]) -> dict[str, str]:
@@ -169,13 +169,13 @@ def _most_watts(host: MeteredHost, path: str, raw_max: int | None) -> float:
 
     The design power, `max_power`, is no limit: turbo exceeds it several times, unless there are limits.
     """
-    found: dict[str, list[int]] = {"power_limit": [], "max_power": []}
+    limits: dict[str, list[int]] = {"power_limit": [], "max_power": []}
     for file in host.names(path):
         if matched := _LIMIT.fullmatch(file):
-            found[matched[1]].append(_number(host, f"{path}/{file}") or 0)
-    limited = any(found["power_limit"]) and host.read_if_there(f"{path}/enabled") != "0"
+            limits[matched[1]].append(_number(host, f"{path}/{file}") or 0)
+    limited = any(limits["power_limit"]) and host.read_if_there(f"{path}/enabled") != "0"
     if limited:
-        return LIMIT_MARGIN * max(found["power_limit"] + found["max_power"]) * _MICRO
+        return LIMIT_MARGIN * max(limits["power_limit"] + limits["max_power"]) * _MICRO
     countable = (raw_max or 0) * _MICRO * FEWEST_HZ / SAMPLES_PER_RANGE
     return max(MOST_WATTS, min(countable, MOST_OF_ANY_ZONE_WATTS))
 
@@ -198,14 +198,14 @@ def _unit(raw_max: int) -> float | None:
 def _duplicates(zones: list[Zone], unreadable: set[str]) -> dict[str, str]:
     """Find domains in two control types; one that works is kept, preferably that of the model-specific registers."""
     kept: dict[str, Zone] = {}
-    found = {}
+    duplicates = {}
     for zone in sorted(zones, key=lambda zone: (zone.folder in unreadable, zone.control != BASE_CONTROL)):
         other = kept.setdefault(zone.domain, zone)
         if other is not zone:
-            found[zone.folder] = f"duplicate of {other.folder}" + (
+            duplicates[zone.folder] = f"duplicate of {other.folder}" + (
                 ", and unreadable" if zone.folder in unreadable else ""
             )
-    return found
+    return duplicates
 
 
 def _mirrors(host: MeteredHost, zones: list[Zone]) -> dict[str, str]:
@@ -225,10 +225,10 @@ def _mirrors(host: MeteredHost, zones: list[Zone]) -> dict[str, str]:
         host.wait(READS_APART_S)
         pairs = [(first, other) for first, other in pairs if _agree(host, first, other)]
         pairs = [(first, other) for first, other in pairs if _number(host, first.counter) != before[first.folder]]
-    found: dict[str, str] = {}
+    mirrors: dict[str, str] = {}
     for first, other in pairs:
-        found.setdefault(other.folder, f"mirror of {first.folder}")
-    return found
+        mirrors.setdefault(other.folder, f"mirror of {first.folder}")
+    return mirrors
 
 
 def _agree(host: MeteredHost, first: Zone, other: Zone) -> bool:

@@ -103,18 +103,18 @@ class Hwmon(Reader):
         return reading._replace(value=watts)
 
     def _channels(self) -> list[Channel]:
-        found: dict[str, Channel] = {}
+        channels: dict[str, Channel] = {}
         for device in self.host.names(HWMON):
             # Sorted, so that energy comes first, then the average, then the current value of the same sensor.
             for file in sorted(self.host.names(f"{HWMON}/{device}"), key=_rank):
                 matched = _CHANNEL.fullmatch(file)
                 if matched:
                     channel = self._channel(f"{HWMON}/{device}", file, matched)
-                    found.setdefault(channel.domain.name, channel)
+                    channels.setdefault(channel.domain.name, channel)
         for pair in self.settings.hwmon.pairs:
             domain = self._power(pair.name, "board", f"{HWMON}/{pair.voltage}")
-            found[pair.name] = Channel(domain, _MILLI_TIMES_MILLI, f"{HWMON}/{pair.current}")
-        return self._with_total(list(found.values()))
+            channels[pair.name] = Channel(domain, _MILLI_TIMES_MILLI, f"{HWMON}/{pair.current}")
+        return self._with_total(list(channels.values()))
 
     def _channel(self, device: str, file: str, matched: re.Match[str]) -> Channel:
         kind, number, what = matched.groups()

@@ -90,14 +90,14 @@ def below(folder: Path, path: str) -> Path:
     Raises:
         RunError: it does not.
     """
-    found = folder / path
+    target = folder / path
     try:
-        inside = found.resolve().is_relative_to(folder.resolve())
+        inside = target.resolve().is_relative_to(folder.resolve())
     except (OSError, RuntimeError, ValueError):  # names too long, links in a circle, a NUL
         inside = False
     if not inside:
         raise RunError(f"{path[:_LONGEST]!r} does not lie below {folder}")
-    return found
+    return target
 
 
 def kept_libraries(name: str) -> Path:
@@ -124,8 +124,8 @@ def copy_logs(source: Path, target: Path) -> None:
 
 def regular_files(folder: Path, pattern: str) -> list[Path]:
     """Return the regular files of a folder, sorted by name, without symbolic links, which may lead anywhere."""
-    found = sorted(folder.glob(pattern)) if folder.is_dir() else []
-    return [path for path in found if stat.S_ISREG(path.lstat().st_mode)]
+    entries = sorted(folder.glob(pattern)) if folder.is_dir() else []
+    return [path for path in entries if stat.S_ISREG(path.lstat().st_mode)]
 
 
 @dataclass(frozen=True)

@@ -153,7 +153,7 @@ class _File:
 
 def _counters(host: MeteredHost) -> list[str]:
     """Return the throttling counters of every core, and of every package once."""
-    found: list[str] = []
+    counters: list[str] = []
     packages: set[str | None] = set()
     for cpu in host.names(FOLDER):
         if not cpu.removeprefix("cpu").isdigit():
@@ -162,8 +162,8 @@ def _counters(host: MeteredHost) -> list[str]:
         kinds = ["core"] + ["package"] * (package not in packages)
         packages.add(package)
         paths = [f"{FOLDER}/{cpu}/thermal_throttle/{kind}_throttle_count" for kind in kinds]
-        found += [path for path in paths if host.exists(path)]
-    return found
+        counters += [path for path in paths if host.exists(path)]
+    return counters
 
 
 def _settings(host: MeteredHost) -> list[str]:

@@ -329,10 +329,10 @@ class NetworkSensor(Sensor):
     def _counters(self) -> Mapping[str, tuple[int, int, int, int]]:
         """Return interface -> bytes received and sent, packets received and sent."""
         if self.host.root == _HOST:
-            found = psutil.net_io_counters(pernic=True, nowrap=False)
+            counters = psutil.net_io_counters(pernic=True, nowrap=False)
             return {
                 name: (each.bytes_recv, each.bytes_sent, each.packets_recv, each.packets_sent)
-                for name, each in found.items()
+                for name, each in counters.items()
             }
         # That of the node's first process, not of the one that reads.
         lines = (self.host.root / "proc/1/net/dev").read_text().splitlines()[2:]

@@ -116,8 +116,8 @@ class PowerSensor(Sensor):
 
 def power_header(metering: Metering) -> Iterator[EventNote]:
     """Yield notes on readers and their findings, domains with resolution and range, the host and its CPU settings."""
-    for name, found in metering.sources.findings.items():
-        yield EventNote("power_reader", name, f"{found.status}: {found.reason}")
+    for name, finding in metering.sources.findings.items():
+        yield EventNote("power_reader", name, f"{finding.status}: {finding.reason}")
     for reader in metering.sources.opened:
         for domain in reader.domains:
             yield EventNote(

@@ -198,12 +198,12 @@ def run_calibration(
         with writing(work):
             work.mkdir(mode=0o700)
         request = CalibrationRequest(settle_s=settle_s, step_s=step_s, owner=owner)
-        found = asyncio.run(_run_on_node(backend, node.id, work, request, show_progress))
-    result = ModelCalibration(node, found, fit(found.steps, found.f_ref_hz), path)
+        measured = asyncio.run(_run_on_node(backend, node.id, work, request, show_progress))
+    calibration = ModelCalibration(node, measured, fit(measured.steps, measured.f_ref_hz), path)
     with writing(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(path, dump_json(result.document()).encode(), durable=True)
-    return result
+        replace_file(path, dump_json(calibration.document()).encode(), durable=True)
+    return calibration
 
 
 async def _run_on_node(

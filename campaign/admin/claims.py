@@ -43,16 +43,16 @@ def read_claims(paper: str) -> ClaimsFile:
         InputError: a claim is incomplete, is there twice, or names an unknown metric or experiment.
     """
     document = read(CLAIMS / f"{paper}.yaml")
-    found = document.convert(ClaimsFile)
+    claims_file = document.convert(ClaimsFile)
     seen: set[str] = set()
-    for at, claim in enumerate(found.claims):
+    for at, claim in enumerate(claims_file.claims):
         origin = document.origin / "claims" / at
         if claim.id in seen:
             raise (origin / "id").error(f"{claim.id!r} is there twice")
         seen.add(claim.id)
         if not claim.untestable:
             _check(paper, claim, origin)
-    return found
+    return claims_file
 
 
 def _check(paper: str, claim: Claim, origin: Origin) -> None:
@@ -93,8 +93,8 @@ def judged(paper: str, claims: ClaimsFile, campaigns: Sequence[Campaign]) -> Ite
             yield Judged(claim, *exact_verdict(claim, _placed_value(claim, plans[name])))
             continue
         names = {f"{paper}-{claim.experiment}-{size}" for size in (SMALL, LAB)}
-        found = [evidence(claim, each) for each in campaigns if each.name in names]
-        seen = next((each for each in reversed(found) if each is not None), None)
+        by_campaign = [evidence(claim, each) for each in campaigns if each.name in names]
+        seen = next((each for each in reversed(by_campaign) if each is not None), None)
         yield Judged(claim, *verdict(claim, seen), seen)
 
 
@@ -114,15 +114,15 @@ def _runs(claim: Claim, plan: CampaignPlan) -> Iterator[PlannedRun]:
             yield run
 
 
-def missing(found: Mapping[str, Sequence[Judged]]) -> list[Missing]:
+def missing(judgements: Mapping[str, Sequence[Judged]]) -> list[Missing]:
     """Return the agendas of pending claims, the shortest first; a large one where the small one lacks the claim's runs.
 
     Args:
-        found: paper -> its judged claims.
+        judgements: paper -> its judged claims.
     """
     opened: dict[str, Opened] = {}
     waiting: dict[str, list[str]] = {}
-    for paper, claims in found.items():
+    for paper, claims in judgements.items():
         for each in claims:
             if each.verdict != PENDING:
                 continue

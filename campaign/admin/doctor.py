@@ -106,12 +106,14 @@ def diagnose(host: MeteredHost) -> Diagnosis:
     settings = meter_settings(host)
     findings = probe_all(host, settings)
     primary = find_primary(host, settings, findings)
-    readers = [ReaderStatus(name, found.status, found.reason) for name, found in findings.items()]
+    readers = [ReaderStatus(name, finding.status, finding.reason) for name, finding in findings.items()]
     software = [
-        FeatureStatus(name, found.status, found.reason) for name, check in SOFTWARE.items() if (found := check())
+        FeatureStatus(name, finding.status, finding.reason) for name, check in SOFTWARE.items() if (finding := check())
     ]
     hardware = [
-        FeatureStatus(name, found.status, found.reason) for name, probe in CHECKS.items() if (found := probe(host))
+        FeatureStatus(name, finding.status, finding.reason)
+        for name, probe in CHECKS.items()
+        if (finding := probe(host))
     ]
     return Diagnosis(Power(primary, readers, _zones(host, settings, primary)), software + hardware)
 

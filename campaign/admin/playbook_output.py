@@ -65,12 +65,12 @@ def follow(lines: Iterable[str], on_task: Callable[[str], None], on_change: Call
 
     for raw in lines:
         line = raw.rstrip("\n")
-        found = _HEAD.match(line)
-        if found is None:
+        head_match = _HEAD.match(line)
+        if head_match is None:
             block.append(line)
             continue
         finish()
-        head, block = f"{found[1]} {found[2] or ''}".rstrip(), []
+        head, block = f"{head_match[1]} {head_match[2] or ''}".rstrip(), []
         if head.startswith("TASK"):
             on_task(_name(head))
     finish()
@@ -81,11 +81,11 @@ def _without_unreachable(block: Sequence[str], unreachable: dict[str, str]) -> l
     """Return the lines of a task without unreachable hosts, which are added to `unreachable`."""
     left: list[list[str]] = []
     for part in _parts(block):
-        found = _UNREACHABLE.match(part[0])
-        if found is None:
+        matched = _UNREACHABLE.match(part[0])
+        if matched is None:
             left.append(part)
             continue
-        unreachable.setdefault(found[1], _why(part[1:]))
+        unreachable.setdefault(matched[1], _why(part[1:]))
         # Ansible prints the error twice; the first time without the host.
         if left and left[-1][0].startswith("[ERROR]"):
             left.pop()
@@ -107,8 +107,8 @@ def _parts(block: Iterable[str]) -> Iterator[list[str]]:
 def _failures(block: Iterable[str]) -> list[str]:
     """Return the lines of a failed task: a message per host and where it arose; all lines if there is more."""
     parts = list(_parts(block))
-    found = [(_FAILED.match(part[0]), _result(part[1:])) for part in parts]
-    failures = [(host[1], result) for host, result in found if host is not None]
+    results = [(_FAILED.match(part[0]), _result(part[1:])) for part in parts]
+    failures = [(host[1], result) for host, result in results if host is not None]
     if not failures or any("msg" not in result or result.keys() - {"changed", "msg"} for _, result in failures):
         return [line for part in parts for line in part if line]
     origins = [origin[1] for part in parts for line in part if (origin := _ORIGIN.match(line))]
@@ -127,10 +127,10 @@ def _failures(block: Iterable[str]) -> list[str]:
 def _result(lines: Sequence[str]) -> dict[str, Any]:
     """Return the result of a host's task, empty if it cannot be read."""
     try:
-        result = yaml.safe_load("\n".join(lines))
+        loaded = yaml.safe_load("\n".join(lines))
     except yaml.YAMLError:
         return {}
-    return result if isinstance(result, dict) else {}
+    return loaded if isinstance(loaded, dict) else {}
 
 
 def _why(result: Sequence[str]) -> str:
@@ -154,4 +154,4 @@ _LISTED = re.compile(r"^      (\S.*?)\tTAGS: ")
 
 def listed_tasks(output: str) -> list[str]:
     """Return the names of the tasks that `ansible-playbook --list-tasks` prints."""
-    return [found[1] for line in output.splitlines() if (found := _LISTED.match(line))]
+    return [matched[1] for line in output.splitlines() if (matched := _LISTED.match(line))]

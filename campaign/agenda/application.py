@@ -61,14 +61,14 @@ class Application:
     @cached_property
     def fixed(self) -> Mapping[str, str]:
         """Components whose number of executors cannot change -> why."""
-        found = {}
+        reasons = {}
         spouts = spouts_of(self.topology)
         for component in self.topology.components:
             works = component.inputs or component.kind == "spout"
             reason = why_fixed(component, self.workload.operator(component.id) if works else None, spouts)
             if reason:
-                found[component.id] = reason
-        return found
+                reasons[component.id] = reason
+        return reasons
 
 
 def application_of(located: Located[WorkloadEntry], label: str, acks: bool) -> Application:

@@ -276,14 +276,14 @@ def read_clusters(agenda: Located[Agenda], beside: Path, meanwhile: Callable[[],
     """
     if INVENTORY not in agenda.value.factors:
         return {"": _read(agenda.value.inventory, agenda.origin / "inventory", beside, meanwhile)}
-    found = {}
+    clusters = {}
     for at, value in enumerate(agenda.value.factors[INVENTORY]):
         origin = agenda.origin / "factors" / INVENTORY / at
         if not isinstance(value, str):
             raise origin.error(f"got {value_text(value)}, expected the name or the path of an inventory")
-        if value not in found:
-            found[value] = _read(value, origin, beside, meanwhile)
-    return found
+        if value not in clusters:
+            clusters[value] = _read(value, origin, beside, meanwhile)
+    return clusters
 
 
 def _read(name_or_path: str, origin: Origin, beside: Path, meanwhile: Callable[[], object]) -> ReadCluster:

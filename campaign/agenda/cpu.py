@@ -97,16 +97,16 @@ def _settings_of(entry: Located[ByClass], cluster: Cluster) -> ByNode:
                 else f"; none has one: use {ALL_CLASSES!r}"
             )
             raise (origin / name).error(f"no node is of the class {name!r}{nearest(name, classes) or known}")
-    found: dict[str, Mapping[str, Any]] = {}
+    settings: dict[str, Mapping[str, Any]] = {}
     for node in cluster.available:
         parts = [
             to_plain(by_class[name]) for name in (ALL_CLASSES, node.node_class) if name is not None and name in by_class
         ]
         merged = {key: value for part in parts for key, value in part.items()}
         if merged:
-            found[node.id] = CpuRequest.from_document(merged, str(origin)).to_document()
-    check_own_machines(found.keys(), cluster, origin, "an agenda without 'cpu'")
-    return found
+            settings[node.id] = CpuRequest.from_document(merged, str(origin)).to_document()
+    check_own_machines(settings.keys(), cluster, origin, "an agenda without 'cpu'")
+    return settings
 
 
 def check_own_machines(nodes: Set[str], cluster: Cluster, origin: Origin, instead: str) -> None:

@@ -62,9 +62,9 @@ def combinations_of(located: Located[Agenda]) -> tuple[Factors, ...]:
             given = ", ".join(f"{key} has {length}" for key, length in lengths.items())
             raise origin.error(f"combine: zip needs as many values of each factor: {given}")
         rows = list(zip(*agenda.factors.values(), strict=True)) if lengths else [()]
-    found = [dict(zip(agenda.factors, row, strict=True)) for row in rows]
-    _check_distinct([factors_text(factors) for factors in found], origin)
-    return tuple(found)
+    combinations = [dict(zip(agenda.factors, row, strict=True)) for row in rows]
+    _check_distinct([factors_text(factors) for factors in combinations], origin)
+    return tuple(combinations)
 
 
 def names_in(agenda: Agenda) -> dict[str, list[str]]:
@@ -122,9 +122,9 @@ def agenda_at(located: Located[Agenda], factors: Factors) -> Located[Agenda]:
             _set_line(changed, (key,), here)
         elif key not in OF_CLUSTER:
             _put(changed, _target(key, agenda, located.origin / "factors"), value, here)
-    found = agenda_of(changed)
+    combined = agenda_of(changed)
     # The inventory may have been given on the command line.
-    return Located(replace(found.value, inventory=inventory), found.origin)
+    return Located(replace(combined.value, inventory=inventory), combined.origin)
 
 
 def cluster_at(located: Located[Agenda], factors: Factors, cluster: Cluster) -> Cluster:

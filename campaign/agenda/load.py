@@ -32,7 +32,7 @@ def calibrations_of(
     Raises:
         InputError: the baseline has no run with the workload, or cannot be placed.
     """
-    found: dict[tuple[str, str], LoadCalibration] = {}
+    calibrations: dict[tuple[str, str], LoadCalibration] = {}
     made: dict[tuple[str, str], LoadCalibration] = {}
     for run in runs:
         plan = plans[run.combination]
@@ -63,8 +63,8 @@ def calibrations_of(
             name = "-".join(filter(None, (run.workload, baseline, run_name_part(shared))))
             used = sum(each.name.startswith(name) for each in made.values())
             made[key] = LoadCalibration(f"{name}-{used + 1}" if used else name, reference)
-        found[run.combination, run.workload] = made[key]
-    return found
+        calibrations[run.combination, run.workload] = made[key]
+    return calibrations
 
 
 def _shared(factors: Factors, workload: str, baseline: str) -> Factors:

@@ -243,7 +243,7 @@ def plan_of(
                 if wanted is not None and usable < wanted:
                     raise InputError(f"the scheduler {by!r} uses {wanted} nodes, and there are {usable}")
                 beside = limited[by].without(withheld_nodes(events[label, by]))
-                found = _place(scheduler, application, beside, None if profile is None else profile.traffic)
+                planned = _place(scheduler, application, beside, None if profile is None else profile.traffic)
             except LackingNodeError as fault:
                 node = [node.id for node in cluster.nodes].index(fault.node)
                 raise (read_cluster.origin / "nodes" / node).error(str(fault)) from None
@@ -256,11 +256,11 @@ def plan_of(
                 raise application.origin.error(str(fault)) from None
             if by in online:
                 # The rest is observed while the topology runs.
-                lacking = tuple(what for what in found.not_given if what == "hardware")
-                found = dataclasses.replace(found, not_given=lacking)
+                lacking = tuple(what for what in planned.not_given if what == "hardware")
+                planned = dataclasses.replace(planned, not_given=lacking)
             if profile is not None:
-                found = dataclasses.replace(found, traffic=profile.file)
-            gated = _gated(found, application, gating.get(by))
+                planned = dataclasses.replace(planned, traffic=profile.file)
+            gated = _gated(planned, application, gating.get(by))
             if gated.gates is not None:
                 check_targets(mine, by, gated.gates)
             # Without its profile a placement is only checked: whether there is one.

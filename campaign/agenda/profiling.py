@@ -70,7 +70,7 @@ def profiling_runs(plan: CampaignPlan) -> tuple[ProfilingRun, ...]:
             same = _what_matters(run, here, scheduler)
             used.setdefault(same, []).append(run)
             schedulers[same] = scheduler
-    found = []
+    profiling = []
     for number, (same, runs) in enumerate(used.items(), 1):
         first, scheduler = runs[0], schedulers[same]
         name = f"profile-{number:03d}-{first.workload}"
@@ -78,8 +78,8 @@ def profiling_runs(plan: CampaignPlan) -> tuple[ProfilingRun, ...]:
         run = first._replace(number=number, scheduler=entry.scheduler, repetition=REPETITION, name=name, seed=seed)
         shared = tuple(dict.fromkeys(each.combination for each in runs))
         placed = _placed(plan.at(first), first.workload, scheduler)
-        found.append(ProfilingRun(run, shared, scheduler, placed, entry.duration_s))
-    return tuple(found)
+        profiling.append(ProfilingRun(run, shared, scheduler, placed, entry.duration_s))
+    return tuple(profiling)
 
 
 def profiling_plan(plan: CampaignPlan, profiling: Sequence[ProfilingRun]) -> CampaignPlan:

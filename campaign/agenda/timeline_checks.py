@@ -144,7 +144,7 @@ def _check_scalings(
 ) -> list[tuple[float, Mapping[str, int]]]:
     """Return the numbers of executors over time: (begin, component -> number)."""
     sizes = {component.id: component.parallelism for component in topology.components}
-    found: list[tuple[float, Mapping[str, int]]] = [(0.0, sizes)]
+    sizes_from: list[tuple[float, Mapping[str, int]]] = [(0.0, sizes)]
     for located in events:
         event, here = located.value, located.origin / "component"
         if not isinstance(event, ScaleEvent):
@@ -162,8 +162,8 @@ def _check_scalings(
                     f"in {run}, at {event.at_s:g} s, {component!r} has {event.to} executors already"
                 )
         sizes = {**sizes, **dict.fromkeys(event.components, event.to)}
-        found.append((event.at_s, sizes))
-    return found
+        sizes_from.append((event.at_s, sizes))
+    return sizes_from
 
 
 def _check_moves(
@@ -172,7 +172,7 @@ def _check_moves(
     moves = [(each.value, each.origin) for each in events if isinstance(each.value, MoveEvent)]
     for at_s, together in groupby(moves, key=lambda move: move[0].at_s):
         moved: set[str] = set()
-        now = next(found for begin_s, found in reversed(sizes) if begin_s < at_s or begin_s == 0)
+        now = next(current for begin_s, current in reversed(sizes) if begin_s < at_s or begin_s == 0)
         executors = resized(topology, now).executor_named
         for event, here in together:
             if event.executor not in executors:

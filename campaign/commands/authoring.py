@@ -113,13 +113,13 @@ def check_command(settings: Settings, kind: str, name: str, as_json: bool) -> in
     """
     from campaign.admin.checks.trial import report_of
 
-    found: list[Check] = []
+    checks: list[Check] = []
     for check in _checks(settings, kind, name):
-        found.append(check)
+        checks.append(check)
         if not as_json:
             mark = click.style("ok", fg="green") if check.ok else click.style("NOT OK", fg="red")
             click.echo(f"{check.name:<10}{mark}  {check.message}")
-    outcome = report_of(found)
+    outcome = report_of(checks)
     if as_json:
         from inventory.documents import dump_json
 

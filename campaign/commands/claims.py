@@ -58,12 +58,12 @@ def claims_command(
             if paper in (None, name):
                 check_file(out / f"{name}.md", PAGE_MARK, "--out")
     files = {name: read_claims(name) for name in papers() if paper in (None, name)}
-    found = {name: list(judged(name, claims, campaigns)) for name, claims in files.items()}
-    click.echo(missing_text(missing(found)) if pending else claims_table(found, settings.color))
+    judgements = {name: list(judged(name, claims, campaigns)) for name, claims in files.items()}
+    click.echo(missing_text(missing(judgements)) if pending else claims_table(judgements, settings.color))
     if out is not None:
         with writing(out):
             out.mkdir(parents=True, exist_ok=True)
-            replace_file(out / "claims.json", claims_json(found).encode())
+            replace_file(out / "claims.json", claims_json(judgements).encode())
             for name, claims in files.items():
-                replace_file(out / f"{name}.md", claims_page(claims, found[name]).encode())
+                replace_file(out / f"{name}.md", claims_page(claims, judgements[name]).encode())
         click.echo(printable(f"pages: {out}"))

@@ -45,7 +45,7 @@ def print_plan(opened: Opened, runs: Sequence[PlannedRun], with_report: bool = T
     counts += [f"{len(runs) - len(placed)} left out"] * (len(placed) < len(runs))
     pending = opened.unprofiled(runs)
     counts += [f"{len(pending)} profiling run{'s' * (len(pending) > 1)} before them"] * bool(pending)
-    found = _estimate(opened, runs)
+    estimated = _estimate(opened, runs)
     trials = trials_of(plan)
     counts += [f"each a search of at most {trials} trials"] * (trials > 1)
     calibrations = calibrations_left(plan, todo, opened.folder)
@@ -54,9 +54,9 @@ def print_plan(opened: Opened, runs: Sequence[PlannedRun], with_report: bool = T
         click.echo(escaped(f"before them: calibration of the load of {name}, at most {CALIBRATION.most_trials} trials"))
     about = "at most" if trials > 1 or calibrations else "about"
     around = _around(opened, runs, with_report)
-    total_s = found.seconds + sum(around.values())
-    click.echo(f"{', '.join(counts)}: {about} {duration_text(total_s)}, {decimal(found.size_bytes)} of results")
-    click.echo(_basis(opened, found))
+    total_s = estimated.seconds + sum(around.values())
+    click.echo(f"{', '.join(counts)}: {about} {duration_text(total_s)}, {decimal(estimated.size_bytes)} of results")
+    click.echo(_basis(opened, estimated))
     if around:
         parts = " and ".join(f"{duration_text(seconds)} for {what}" for what, seconds in around.items())
         click.echo(f"(in addition to the runs, assumed {parts})")
@@ -97,13 +97,13 @@ def _comparisons(placed: Sequence[PlannedRun]) -> _Comparisons:
 def _around(opened: Opened, runs: Sequence[PlannedRun], with_report: bool) -> dict[str, float]:
     """Return what a campaign does before and after its runs -> assumed seconds."""
     plan, todo = opened.plan, _todo(opened, runs)
-    found: dict[str, float] = {}
+    seconds: dict[str, float] = {}
     down = [name for name in dict.fromkeys(run.inventory for run in todo) if _is_brought_up(plan.clusters[name].hosts)]
     if down:
-        found["bringing the cluster up and provisioning it"] = BRING_UP_S * len(down)
+        seconds["bringing the cluster up and provisioning it"] = BRING_UP_S * len(down)
     if with_report and todo:
-        found["the report"] = report_s(len([run for run in runs if not plan.why_unplaced(run)]))
-    return found
+        seconds["the report"] = report_s(len([run for run in runs if not plan.why_unplaced(run)]))
+    return seconds
 
 
 def _is_brought_up(hosts: Hosts | None) -> bool:
@@ -118,7 +118,7 @@ def _is_brought_up(hosts: Hosts | None) -> bool:
 def runs_json(opened: Opened, runs: Sequence[PlannedRun], with_report: bool = True) -> str:
     """Return the runs and the estimate as JSON."""
     plan = opened.plan
-    found = _estimate(opened, runs)
+    estimated = _estimate(opened, runs)
     rows = [
         {
             "name": run.name,
@@ -150,8 +150,8 @@ def runs_json(opened: Opened, runs: Sequence[PlannedRun], with_report: bool = Tr
         {
             "profiling": profiling,
             "runs": rows,
-            "seconds": round(found.seconds + sum(_around(opened, runs, with_report).values()), 1),
-            "bytes": found.size_bytes,
+            "seconds": round(estimated.seconds + sum(_around(opened, runs, with_report).values()), 1),
+            "bytes": estimated.size_bytes,
             "comparisons": asdict(compared),
         }
     )
@@ -190,12 +190,14 @@ def _profile_in_words(opened: Opened, profiling: ProfilingRun) -> str:
 
 def _estimate(opened: Opened, runs: Sequence[PlannedRun]) -> Estimate:
     """Return the estimate for runs that are not done, with their profiling runs."""
-    found = estimate(opened.plan, _todo(opened, runs), opened.folder)
+    estimated = estimate(opened.plan, _todo(opened, runs), opened.folder)
     pending = opened.unprofiled(runs)
     if not pending:
-        return found
+        return estimated
     profiles = estimate(profiling_plan(opened.plan, pending), [each.run for each in pending], opened.folder)
-    return replace(found, seconds=found.seconds + profiles.seconds, size_bytes=found.size_bytes + profiles.size_bytes)
+    return replace(
+        estimated, seconds=estimated.seconds + profiles.seconds, size_bytes=estimated.size_bytes + profiles.size_bytes
+    )
 
 
 def _todo(opened: Opened, runs: Sequence[PlannedRun]) -> list[PlannedRun]:
@@ -204,21 +206,21 @@ def _todo(opened: Opened, runs: Sequence[PlannedRun]) -> list[PlannedRun]:
     return [run for run in runs if not opened.plan.why_unplaced(run) and not store.is_done(run.name)]
 
 
-def _basis(opened: Opened, found: Estimate) -> str:
+def _basis(opened: Opened, estimated: Estimate) -> str:
     """Describe what the estimate is based on."""
     agenda = opened.plan.agenda
     each = (
         f"per {'trial' if agenda.search else 'run'} {agenda.warmup_s:g} s of warm-up, {agenda.duration_s:g} s measured"
     )
-    if found.measured_runs:
+    if estimated.measured_runs:
         return (
-            f"({each}, {found.overhead_s:.1f} s before and after; the latter, and bytes per second, "
-            f"are means of {found.measured_runs} earlier runs of this campaign)"
+            f"({each}, {estimated.overhead_s:.1f} s before and after; the latter, and bytes per second, "
+            f"are means of {estimated.measured_runs} earlier runs of this campaign)"
         )
     idle = agenda.idle.settle_s + agenda.idle.measure_s if agenda.idle.measure_s and "power" in agenda.sensors else 0.0
     metered = f"; {2 * idle:g} s more on nodes with a power meter" if idle else ""
     return (
-        f"({each}, and assumed {found.overhead_s:.1f} s before and after{metered}; "
+        f"({each}, and assumed {estimated.overhead_s:.1f} s before and after{metered}; "
         "bytes are assumed by executors and seconds)"
     )
 

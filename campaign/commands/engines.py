@@ -27,8 +27,10 @@ def engine_command(settings: Settings, name: str | None) -> None:
 
     if name is None:
         for each, kind in ENGINES.items():
-            found = installed(kind.jars)
-            click.echo(f"{each:<8}{kind.title}: {'not installed' if found is None else f'installed in {found.folder}'}")
+            engine = installed(kind.jars)
+            click.echo(
+                f"{each:<8}{kind.title}: {'not installed' if engine is None else f'installed in {engine.folder}'}"
+            )
         return
     if name not in ENGINES:
         raise InputError(f"there is no engine {name!r}{nearest(name, ENGINES)}")

@@ -206,38 +206,40 @@ def calibrate_command(
     from campaign.commands.options import operator_callbacks
 
     with progress_bar(f"calibrating {node}", settings.quiet, settings.color) as show_progress:
-        result = run_calibration(inventory, node, settle_s, step_s, operator_callbacks(settings), show_progress)
+        calibration = run_calibration(inventory, node, settle_s, step_s, operator_callbacks(settings), show_progress)
     if as_json:
-        click.echo(dump_json({**result.document(), "file": str(result.path)}), nl=False)
+        click.echo(dump_json({**calibration.document(), "file": str(calibration.path)}), nl=False)
     else:
-        _show_calibration(result)
+        _show_calibration(calibration)
 
 
-def _show_calibration(result: "ModelCalibration") -> None:
+def _show_calibration(calibration: "ModelCalibration") -> None:
     from agents.agent.idle_baseline import MOST_LOAD
 
-    for number, step in enumerate(result.found.steps):
+    for number, step in enumerate(calibration.found.steps):
         clock = f"{step.hz / 1e9:.2f} GHz" if step.hz else "clock not known"
-        held = "  held out" if number in result.fit.held_out else ""
-        watts = f"{step.watts:8.3f} W +- {step.bound_watts:.3f} W ({printable(result.found.source)})"
+        held = "  held out" if number in calibration.fit.held_out else ""
+        watts = f"{step.watts:8.3f} W +- {step.bound_watts:.3f} W ({printable(calibration.found.source)})"
         click.echo(f"  {step.busy:6.1%} busy, {clock}: {watts}{held}")
-    model = result.fit.model
-    kappa = f"{model.kappa:g}" if result.fit.kappa_is_fitted else f"{model.kappa:g} (not fitted: one clock only)"
+    model = calibration.fit.model
+    kappa = f"{model.kappa:g}" if calibration.fit.kappa_is_fitted else f"{model.kappa:g} (not fitted: one clock only)"
     click.secho(f"  p_s {model.p_s:.3f} W, p_d {model.p_d:.3f} W, kappa {kappa}", bold=True)
     if model.mape is not None:
-        click.echo(f"  error: {result.fit.rmse_watts:.3f} W (RMSE), {model.mape:.1%} on the steps held out")
-    lag = result.found.lag
+        click.echo(f"  error: {calibration.fit.rmse_watts:.3f} W (RMSE), {model.mape:.1%} on the steps held out")
+    lag = calibration.found.lag
     if lag is not None:
         margin = f"+-{lag.margin_s:.2f} s (correlation of its power with the load: {lag.correlation:.2f})"
         click.echo(f"  meter lag: {lag.lag_s:.2f} s {margin}")
-    elif result.found.why_no_lag:
-        click.secho(f"  meter lag is unknown: {printable(result.found.why_no_lag)}", fg="yellow")
-    if result.background > MOST_LOAD:
-        warning = f"  {result.background:.0%} of the CPUs were busy without a load: something else ran; calibrate again"
+    elif calibration.found.why_no_lag:
+        click.secho(f"  meter lag is unknown: {printable(calibration.found.why_no_lag)}", fg="yellow")
+    if calibration.background > MOST_LOAD:
+        warning = (
+            f"  {calibration.background:.0%} of the CPUs were busy without a load: something else ran; calibrate again"
+        )
         click.secho(warning, fg="yellow")
-    if result.found.clocks:
-        click.echo(printable(f"  {result.found.clocks}"))
-    click.echo(printable(f"  saved in {result.path}"))
+    if calibration.found.clocks:
+        click.echo(printable(f"  {calibration.found.clocks}"))
+    click.echo(printable(f"  saved in {calibration.path}"))
 
 
 EXEC_EXAMPLE = """\b

@@ -66,16 +66,16 @@ def doctor_command(as_json: bool, root: str) -> None:
     """
     from campaign.admin.doctor import diagnose
 
-    found = diagnose(metered_host(root))
+    diagnosis = diagnose(metered_host(root))
     if as_json:
-        click.echo(dump_json(found), nl=False)
+        click.echo(dump_json(diagnosis), nl=False)
         return
-    _print_statuses("energy", ((r.reader, r.status, r.reason) for r in found.power.readers))
-    primary = found.power.primary
+    _print_statuses("energy", ((r.reader, r.status, r.reason) for r in diagnosis.power.readers))
+    primary = diagnosis.power.primary
     click.echo(f"  primary: {primary}\n" if primary else "  no energy source on this host: energy is missing\n")
-    if found.power.zones:
-        _print_zones(found.power.zones)
-    _print_statuses("host", ((c.check, c.status, c.reason) for c in found.checks))
+    if diagnosis.power.zones:
+        _print_zones(diagnosis.power.zones)
+    _print_statuses("host", ((c.check, c.status, c.reason) for c in diagnosis.checks))
 
 
 def _print_statuses(title: str, rows: Iterable[tuple[str, Status, str]]) -> None:
@@ -183,12 +183,12 @@ def record_sysfs_command(folder: Path, root: str) -> None:
     """
     from agents.host.probes import record
 
-    found = record(metered_host(root).root, folder)
-    click.echo(printable(f"{folder}: {found.files} files"))
-    for path, reason in list(found.refused.items())[:MOST_NAMED]:
+    recording = record(metered_host(root).root, folder)
+    click.echo(printable(f"{folder}: {recording.files} files"))
+    for path, reason in list(recording.refused.items())[:MOST_NAMED]:
         click.echo(printable(f"could not be read: /{path}: {reason}"), err=True)
-    if len(found.refused) > MOST_NAMED:
-        click.echo(f"could not be read: {len(found.refused) - MOST_NAMED} more, see recording.json", err=True)
+    if len(recording.refused) > MOST_NAMED:
+        click.echo(f"could not be read: {len(recording.refused) - MOST_NAMED} more, see recording.json", err=True)
 
 
 CLEAN_EXAMPLE = """\b

@@ -67,12 +67,12 @@ GLOBAL = [
 
 def _hidden(options: Sequence[click.Option]) -> list[click.Parameter]:
     """Return hidden copies of the options for a command, so that its help does not repeat them."""
-    found: list[click.Parameter] = []
+    hidden: list[click.Parameter] = []
     for option in options:
         again = copy(option)
         again.hidden = True
-        found.append(again)
-    return found
+        hidden.append(again)
+    return hidden
 
 
 class _Commands(click.Group):

@@ -245,7 +245,7 @@ def revise_command(
             if value:
                 raise click.UsageError(f"--replay has all inputs of a run, so there is no {option}")
         replayed = DecisionReplay(replay)
-        found = replayed.decide()
+        decided = replayed.decide()
     else:
         for option, value in files.items():
             if not value:
@@ -253,9 +253,9 @@ def revise_command(
         sources = [*([read(params_file).origin] if params_file is not None else []), given(params)]
         ready = make_online_scheduler(scheduler, None, *sources)
         observed = [observation_of(read(path)) for path in observations]
-        found = decide(ready, ObservedRound(read_cluster(cluster), find_topology(topology), observed))
+        decided = decide(ready, ObservedRound(read_cluster(cluster), find_topology(topology), observed))
     decisions: list[Decision] = []
-    for decision in found:
+    for decision in decided:
         decisions.append(decision)
         if not as_json:
             click.echo("\n".join(_in_words(decision)))

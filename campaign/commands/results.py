@@ -89,8 +89,8 @@ def report_command(
     if engine == "sail":
         raise InputError(f"--engine: {NO_SAIL}")
     with stages_shown(settings.quiet, settings.color) as show_stage:
-        page = render(found := find_campaign(folder), master, baseline, show_stage, pdf)
-    click.echo(findings_text(Results(found), settings.color))
+        page = render(campaign := find_campaign(folder), master, baseline, show_stage, pdf)
+    click.echo(findings_text(Results(campaign), settings.color))
     click.echo(printable(f"report: {page}"))
 
 
@@ -189,17 +189,17 @@ def traffic_command(
     from analysis.measure.observed import traffic_of_run
     from campaign.results.selected_run import select_run
 
-    found = select_run(folder, run).finished()
-    begin_s, end_s = found.measured_s
+    finished = select_run(folder, run).finished()
+    begin_s, end_s = finished.measured_s
     begin_s = begin_s if since_s is None else since_s
     end_s = end_s if until_s is None else until_s
     if begin_s >= end_s:
         raise InputError(f"the part from {begin_s:g} s to {end_s:g} s is empty")
-    _check_end(found, "--until", end_s)
+    _check_end(finished, "--until", end_s)
     with progress_bar("reading traces", settings.quiet, settings.color) as show_progress:
-        traffic = traffic_of_run(found, begin_s, end_s, show_progress)
+        traffic = traffic_of_run(finished, begin_s, end_s, show_progress)
     if not traffic.load:
-        click.echo(f"{found.run.id}: loads are unknown: it was made without the sensor 'cpu'", err=True)
+        click.echo(f"{finished.run.id}: loads are unknown: it was made without the sensor 'cpu'", err=True)
     write_document(traffic, output)
 
 
@@ -258,21 +258,21 @@ def observe_command(
         return
     from analysis.measure.observed import observe_run
 
-    found = selected.finished()
-    if window_s is None and (kept := found.kept_observation(at_s)) is not None:
+    finished = selected.finished()
+    if window_s is None and (kept := finished.kept_observation(at_s)) is not None:
         write_document(kept, output)
         return
-    end_s = found.measured_s[1] if at_s is None else at_s
-    _check_end(found, "--at", end_s)
+    end_s = finished.measured_s[1] if at_s is None else at_s
+    _check_end(finished, "--at", end_s)
     with progress_bar("reading traces", settings.quiet, settings.color) as show_progress:
-        observation = observe_run(found, end_s, window_s, show_progress)
+        observation = observe_run(finished, end_s, window_s, show_progress)
     write_document(observation, output)
 
 
-def _check_end(found: "FinishedRun", option: str, end_s: float) -> None:
+def _check_end(finished: "FinishedRun", option: str, end_s: float) -> None:
     """Check that the sources of the run still emitted at the end of the chosen time."""
-    if end_s > found.stopped_s:
-        raise InputError(f"{option} {end_s:g}: the sources of {found.run.id} stopped at {found.stopped_s:g} s")
+    if end_s > finished.stopped_s:
+        raise InputError(f"{option} {end_s:g}: the sources of {finished.run.id} stopped at {finished.stopped_s:g} s")
 
 
 COMPARE_EXAMPLE = """\b

@@ -229,8 +229,8 @@ def _measure_false_positives(folder: Path, pairs: Sequence[tuple[str, str]]) -> 
     from analysis.statistics.false_positives import write_false_positives
 
     with writing(folder):
-        found = write_false_positives(load_campaign(folder), pairs)
-    _print(f"false positives: {found.in_words}")
+        false_positives = write_false_positives(load_campaign(folder), pairs)
+    _print(f"false positives: {false_positives.in_words}")
 
 
 def _report(folder: Path, settings: Settings) -> None:

@@ -130,8 +130,8 @@ def missing_text(missing: Sequence[Missing]) -> str:
 
 
 def _counted(judged: Sequence[Judged]) -> str:
-    found = Counter(each.verdict for each in judged)
-    return f"Of {len(judged)} claims: " + ", ".join(f"{count} {name}" for name, count in found.most_common())
+    counts = Counter(each.verdict for each in judged)
+    return f"Of {len(judged)} claims: " + ", ".join(f"{count} {name}" for name, count in counts.most_common())
 
 
 def _row(judged: Judged) -> tuple[str, str, str, str, str]:
@@ -179,17 +179,19 @@ def _details(judged: Judged) -> list[str]:
     at = f" at {factors_text(claim.factors)}" if claim.factors else ""
     where = f", window {claim.window}" if claim.window else ""
     rival = f" against {claim.rival}" if claim.rival else ""
-    found = [f"metric: {METRICS[claim.metric].title} of {claim.workload} under {claim.ours}{rival}{where}{at}"]
+    details = [f"metric: {METRICS[claim.metric].title} of {claim.workload} under {claim.ours}{rival}{where}{at}"]
     if seen is not None:
         load = UNKNOWN if seen.load is None else "as fast as possible" if math.isinf(seen.load) else f"{seen.load:.2f}"
         ours, other = (UNKNOWN if each is None else f"{each:g}" for each in seen.nodes)
-        found.append(f"results: `{seen.campaign}`")
-        found.append(f"load: {load}; nodes used: {ours} by {claim.ours}, {other} by {claim.rival}")
-        found += [f"{label}: {using}" for label, using in zip((claim.ours, claim.rival), _using(seen), strict=True)]
+        details.append(f"results: `{seen.campaign}`")
+        details.append(f"load: {load}; nodes used: {ours} by {claim.ours}, {other} by {claim.rival}")
+        details += [f"{label}: {using}" for label, using in zip((claim.ours, claim.rival), _using(seen), strict=True)]
         if seen.suspect:
-            found.append(f"repetitions: {seen.n}; {seen.suspect} left out because of suspect runs")
-            found.append(f"with the suspect runs: {_measured(seen.with_suspect)}; one is suspect because: {seen.doubt}")
+            details.append(f"repetitions: {seen.n}; {seen.suspect} left out because of suspect runs")
+            details.append(
+                f"with the suspect runs: {_measured(seen.with_suspect)}; one is suspect because: {seen.doubt}"
+            )
         others = [f"{label} {text}" for label, each in seen.others.items() if (text := _measured(each))]
         if others:
-            found.append(f"other placements against {claim.rival}: {'; '.join(others)}")
-    return found
+            details.append(f"other placements against {claim.rival}: {'; '.join(others)}")
+    return details

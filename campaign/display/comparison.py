@@ -67,10 +67,10 @@ def _metrics(rows: Rows) -> Table:
         heading = HEADINGS[metric.name].replace(" ", "\n", 1) + f",\n{metric.unit}"
         table.add_column(heading, justify="right", no_wrap=True)
         table.add_column("", justify="right", no_wrap=True)
-    found: dict[tuple[str, str, str], dict[str, Row]] = {}
+    metrics_of: dict[tuple[str, str, str], dict[str, Row]] = {}
     for row in rows:
-        found.setdefault((row["workload"], row["scheduler"], row["campaign"]), {})[row["metric"]] = row
-    for key, cells in found.items():
+        metrics_of.setdefault((row["workload"], row["scheduler"], row["campaign"]), {})[row["metric"]] = row
+    for key, cells in metrics_of.items():
         numbers = []
         for metric in SHOWN:
             cell = cells.get(metric.name)

@@ -33,23 +33,23 @@ def findings_text(results: Results, color: bool = True) -> str:
 
 def tables_text(tables: Mapping[str, Rows], folder: Path, color: bool = True) -> str:
     """Return what the tables `FOUND_IN` of the campaign in `folder` say, for standard output."""
-    found: dict[tuple[str, str], dict[str, Row]] = {}
+    ranked: dict[tuple[str, str], dict[str, Row]] = {}
     for row in tables["ranking"]:
-        found.setdefault((row["workload"], row["scheduler"]), {})[row["metric"]] = row
-    if not found:
+        ranked.setdefault((row["workload"], row["scheduler"]), {})[row["metric"]] = row
+    if not ranked:
         return NOTHING
     console = plain_console(color)
-    table = _table(found)
+    table = _table(ranked)
     console.width = max(console.width, Console(width=MAX_WIDTH).measure(table).maximum)  # numbers are never cut
     with console.capture() as text:
         console.print(table)
     runs = [row for row in tables["runs"] if row["counts"]]
     doubtful = sum(bool(row["suspect"]) for row in runs)
     pairs, clear = (tables.get(name, []) for name in ("pairs", "pairs_without_suspect"))
-    baseline = next((row["baseline"] for rows in found.values() for row in rows.values()), "")
+    baseline = next((row["baseline"] for rows in ranked.values() for row in rows.values()), "")
     said = [
         f"{workload}: {sentence}"
-        for workload in dict.fromkeys(workload for workload, _ in found)
+        for workload in dict.fromkeys(workload for workload, _ in ranked)
         for sentence in sentences(pairs, workload, baseline, clear)
     ]
     if doubtful:
@@ -60,25 +60,25 @@ def tables_text(tables: Mapping[str, Rows], folder: Path, color: bool = True) ->
     return "\n".join([text.get().rstrip(), *([""] if said else []), *map(printable, said)])
 
 
-def _table(found: Mapping[tuple[str, str], Mapping[str, Row]]) -> Table:
-    baseline = next((row["baseline"] for rows in found.values() for row in rows.values()), "")
+def _table(ranked: Mapping[tuple[str, str], Mapping[str, Row]]) -> Table:
+    baseline = next((row["baseline"] for rows in ranked.values() for row in rows.values()), "")
     title = f"Medians (against {baseline})" if baseline else "Medians"
     table = Table(box=SIMPLE, padding=(0, 1, 0, 0), pad_edge=False, title=title, title_justify="left")
     table.add_column("workload", no_wrap=True)
     table.add_column("scheduler", no_wrap=True)
     table.add_column("n", justify="right", no_wrap=True)
-    is_doubtful = any(row["suspect"] for rows in found.values() for row in rows.values())
+    is_doubtful = any(row["suspect"] for rows in ranked.values() for row in rows.values())
     if is_doubtful:
         table.add_column("suspect", justify="right", no_wrap=True)
-    shown = shown_in({metric for rows in found.values() for metric in rows})
+    shown = shown_in({metric for rows in ranked.values() for metric in rows})
     for metric in shown:
         table.add_column(
             HEADINGS[metric.name].replace(" ", "\n", 1) + f",\n{metric.unit}", justify="right", no_wrap=True
         )
         table.add_column("", justify="right", no_wrap=True)
     before = None
-    for (workload, scheduler), rows in found.items():
-        against = found.get((workload, baseline), {})
+    for (workload, scheduler), rows in ranked.items():
+        against = ranked.get((workload, baseline), {})
         cells = [
             text
             for metric in shown

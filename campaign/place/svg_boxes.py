@@ -108,15 +108,15 @@ Contents = dict[str, dict[int, list[tuple[Kind, int]]]]
 
 def contents_of(placed: PlacedProblem) -> Contents:
     """Return the executors of every node and slot."""
-    found: Contents = {}
+    contents: Contents = {}
     for topology in placed.problem.topologies:
         assignments = placed.plan.placements[topology.id].assignments
         for executor in topology.executors:
             slot = assignments.get(executor)
             if slot is not None:
-                here = found.setdefault(slot.node, {}).setdefault(slot.index, [])
+                here = contents.setdefault(slot.node, {}).setdefault(slot.index, [])
                 here.append(((topology.id, executor.component), executor.index))
-    return found
+    return contents
 
 
 def box_of(host: NodeLoad, slots: dict[int, list[tuple[Kind, int]]], styles: ComponentStyles) -> Box:

@@ -58,10 +58,10 @@ def with_descendants(roots: Iterable[int], proc: Path = Path("/proc")) -> list[i
     children: dict[int, list[int]] = {}
     for process, fields in process_fields(proc):
         children.setdefault(int(fields[PARENT]), []).append(process)
-    found = list(dict.fromkeys(roots))
-    for process in found:
-        found += [child for child in children.get(process, ()) if child not in found]
-    return found
+    processes = list(dict.fromkeys(roots))
+    for process in processes:
+        processes += [child for child in children.get(process, ()) if child not in processes]
+    return processes
 
 
 async def measure_baselines(
@@ -76,5 +76,5 @@ async def measure_baselines(
         lost: nodes that cannot be reached.
     """
     nodes = [machine.metered for machine in machines if machine.metered not in lost]
-    found = await asyncio.gather(*(agents.meter_idle(node, entry.settle_s, entry.measure_s) for node in nodes))
-    return dict(zip(nodes, found, strict=True))
+    baselines = await asyncio.gather(*(agents.meter_idle(node, entry.settle_s, entry.measure_s) for node in nodes))
+    return dict(zip(nodes, baselines, strict=True))

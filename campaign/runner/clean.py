@@ -66,8 +66,8 @@ def clusters_up() -> list[UpCluster]:
     folder = state_folder()
     with exclusive(folder):
         users = {node: str(holder.owner) for holder in holders() for node in holder.claim.nodes}
-        found = [read_state(path) for path in sorted(folder.glob("campaign-*.jsonl"))]
-    up = [record for record in found if record and record.is_cluster and record.header.owner.process.is_alive()]
+        records = [read_state(path) for path in sorted(folder.glob("campaign-*.jsonl"))]
+    up = [record for record in records if record and record.is_cluster and record.header.owner.process.is_alive()]
     folders = {record.header.owner.campaign: record for record in up}
     return [UpCluster(Path(name), record, users.get(name, "")) for name, record in sorted(folders.items())]
 
@@ -150,14 +150,14 @@ def _undo(record: Record, outcome: Cleaning, dry_run: bool) -> None:
 
 def _clean_folders(state: Path, dry_run: bool) -> list[str]:
     """Remove the logs of clusters that are down; of killed clusters, the keys too."""
-    found = []
+    log_lines = []
     for folder in remembered(state):
         if cluster_text(folder) is None:
-            found += [f"log {path}" for path in logs_in(folder)]
+            log_lines += [f"log {path}" for path in logs_in(folder)]
             if not dry_run:
                 abandon(folder)
                 forget_cluster(folder, state)
-    return found
+    return log_lines
 
 
 def _restore_cpus(host: HostFiles, outcome: Cleaning, dry_run: bool) -> None:

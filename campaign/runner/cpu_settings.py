@@ -250,11 +250,11 @@ async def _refusals(
     try:
         async with Agents(members, campaign, started) as agents:
             nodes = dict.fromkeys(node for settings in wanted for node in settings)
-            found = await asyncio.gather(*(_refused(agents, node, wanted) for node in nodes))
+            refusals = await asyncio.gather(*(_refused(agents, node, wanted) for node in nodes))
     finally:
         await asyncio.gather(*(member.transport.remove() for member in members.values()))
         shutil.rmtree(work, ignore_errors=True)
-    return [line for lines in found for line in lines]
+    return [line for lines in refusals for line in lines]
 
 
 async def _refused(agents: Agents, node: str, wanted: Sequence[ByNode]) -> Sequence[str]:

@@ -176,13 +176,13 @@ class EngineAttempt(RunAttempt):
 
     def _sampler(self, node: str, processes: PlacedProcesses, reports: Reports) -> Sampler:
         """Return the sampler of a node, all of whose processes are on this host."""
-        found: dict[int, int] = {}
+        known_pids: dict[int, int] = {}
 
         def workers() -> Mapping[int, int]:
             for slot, pid in reports.pids.items():
-                if slot.node == node and slot.index not in found:
-                    found[slot.index] = processes.host_pid(pid) or 0
-            return {slot: pid for slot, pid in found.items() if pid}
+                if slot.node == node and slot.index not in known_pids:
+                    known_pids[slot.index] = processes.host_pid(pid) or 0
+            return {slot: pid for slot, pid in known_pids.items() if pid}
 
         address, daemon = self._job.members[node].address, processes.daemons.get(node)
         if node in self._namespaces:
@@ -290,5 +290,5 @@ def write_answer(answer: Answer, tables: Mapping[str, Fields], target: Path) -> 
     for name, rows in answer.items():
         (target / name).mkdir(parents=True, exist_ok=True)
         columns = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in tables[name]]
-        found = pa.table(columns, schema=stream_schema(tables[name]))
-        pyarrow.parquet.write_table(found, target / name / "part-00000.parquet")
+        written = pa.table(columns, schema=stream_schema(tables[name]))
+        pyarrow.parquet.write_table(written, target / name / "part-00000.parquet")

@@ -98,17 +98,17 @@ class _BackgroundThread:
 
 async def in_daemon_thread(work: Callable[[], T]) -> T:
     """Run `work` in a daemon thread; after cancellation the thread is abandoned, since `work` may never return."""
-    result: Future[T] = Future()
+    future: Future[T] = Future()
 
     def do() -> None:
-        result.set_running_or_notify_cancel()
+        future.set_running_or_notify_cancel()
         try:
-            result.set_result(work())
+            future.set_result(work())
         except Exception as fault:  # noqa: BLE001 - raised where the result is awaited
-            result.set_exception(fault)
+            future.set_exception(fault)
 
     Thread(target=do, name="deciding", daemon=True).start()
-    return await asyncio.wrap_future(result)
+    return await asyncio.wrap_future(future)
 
 
 async def _result_of(task: asyncio.Task[T]) -> T:

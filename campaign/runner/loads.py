@@ -41,8 +41,8 @@ class SustainableRates:
             record = self._store.outcome(name)
             if record is None or record.status != OK:
                 show(f"calibrating the load of {name}")
-                found = RateSearch(CALIBRATION, CALIBRATION_FIRST_PER_S, self._store, name, trials_of(run))
-                record = await found.run()
+                search = RateSearch(CALIBRATION, CALIBRATION_FIRST_PER_S, self._store, name, trials_of(run))
+                record = await search.run()
                 if record is None:
                     return False
             if record.status != OK or record.search is None or record.search.tuples_per_s is None:

@@ -296,10 +296,10 @@ def _with_absolute_aa(agenda: Located[Agenda], beside: Path) -> Located[Agenda]:
 
     folder, origin = (beside / agenda.value.report.aa).resolve(), agenda.origin / "report" / "aa"
     try:
-        found = read_false_positives(folder)
+        false_positives = read_false_positives(folder)
     except InputError as fault:
         raise origin.error(str(fault)) from None
-    if found is None:
+    if false_positives is None:
         raise origin.error(f"{folder}: holds no {AA_FILE}; expected the folder of a campaign by millrace run --aa")
     return Located(replace(agenda.value, report=replace(agenda.value.report, aa=str(folder))), agenda.origin)
 

@@ -106,7 +106,7 @@ def recorded_clusters(
     for name in without:
         if name not in known:
             raise InputError(f"--without {name}: {folder} has no such node{nearest(name, known)}")
-    found, notices = {}, []
+    clusters, notices = {}, []
     for name, each in entries.items():
         cluster, hosts = _left_with(read[name].value, without), None
         if each.inventory is not None:
@@ -120,8 +120,8 @@ def recorded_clusters(
                 cluster = _with_addresses(cluster, hosts)
         elif inventory is not None:
             _check_file(inventory, cluster)
-        found[name] = ReadCluster(cluster, read[name].origin, hosts)
-    return found, notices
+        clusters[name] = ReadCluster(cluster, read[name].origin, hosts)
+    return clusters, notices
 
 
 def _with_addresses(cluster: Cluster, hosts: Hosts) -> Cluster:

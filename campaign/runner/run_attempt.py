@@ -137,11 +137,11 @@ class RunAttempt:
             RunError: their capacity is below the requested one, and the campaign does not accept that.
         """
         self._enter("calibrating")
-        found = await backend.calibrate()
-        self._calibration = found.rows
-        if not found.shortfall:
+        calibration = await backend.calibrate()
+        self._calibration = calibration.rows
+        if not calibration.shortfall:
             return
-        shortfall = f"calibration below the requested capacity: {found.shortfall}"
+        shortfall = f"calibration below the requested capacity: {calibration.shortfall}"
         if not self._conditions.accepts_shortfall:
             raise RunError(f"{shortfall}; the host is busy or too small (run anyway with --accept-shortfall)")
         self._suspect.append(f"{shortfall} (--accept-shortfall)")

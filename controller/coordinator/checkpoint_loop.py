@@ -24,8 +24,8 @@ from controller.coordinator.interfaces import UNSCALED, Carried, Environment, Re
 from controller.coordinator.node_membership import NodeMembership
 from controller.coordinator.reports import ReportedWork
 from controller.coordinator.scaling import HaltedError, rescaled, rescaled_live, run_scaling
-from controller.coordinator.schedule_change import change_schedule, change_steps, gates_around, gates_with
 from controller.coordinator.scripted_events import ScriptedEvent
+from controller.coordinator.time_slot_clock import change_schedule, change_steps, gates_around, gates_with
 from controller.coordinator.timeline import RETRY_S
 from controller.host.condition import Condition
 from inventory.errors import RunError

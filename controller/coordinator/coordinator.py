@@ -88,16 +88,14 @@ class Coordinator:
         self._epoch_workers = EpochWorkers(spec, environment, self._condition, self._reported, self.handle_agent_gone)
         self.live_metrics, self.profiles = LiveMetrics(links_of(spec)), WorkerProfiles(self._condition)
         common = settings, environment, self._condition, self.event_log, self._checkpoint_store, self._membership
-        self._checkpoint_loop = CheckpointLoop(
-            *common, self._reported, lambda: self._stop_ns is not None, self._listener
-        )
+        self._checkpoint_loop = CheckpointLoop(*common, self._reported, self._stop_requested, self._listener)
         self._timeline = Timeline(
             settings.events,
             environment,
             self._membership,
             self.event_log,
             self._listener,
-            lambda: self._checkpoint_loop.recoverable(self._epoch_workers.spec),
+            self._recoverable_spec,
             self._checkpoint_loop.carry,
             drains=online is None,
         )
@@ -301,9 +299,9 @@ class Coordinator:
         # It covers everything that has died so far; errors that a process reported itself are kept.
         self._failures = self._failures.unrecoverable()
         until = set(self._spec.until)
-        if self._stop_ns is not None:
+        if self._stop_requested():
             until.update(*(stopped.positions for stopped in self._epoch_workers.stopped.values()))
-        spec = self._checkpoint_loop.recoverable(self._epoch_workers.spec)
+        spec = self._recoverable_spec()
         if spec is not self._epoch_workers.spec:
             undo_scaling(spec, self._epoch_workers.spec, self._reported)
             until = set(self._reported.sources.positions) if until else until
@@ -389,6 +387,13 @@ class Coordinator:
         if self._start_ns is None:
             raise RuntimeError("the sources have not started yet")
         return self._start_ns
+
+    def _stop_requested(self) -> bool:
+        return self._stop_ns is not None
+
+    def _recoverable_spec(self) -> RunSpec:
+        """Return what a recovery from the current epoch starts."""
+        return self._checkpoint_loop.recoverable(self._epoch_workers.spec)
 
     def _now_ns(self) -> int:
         return round(asyncio.get_running_loop().time() * NS)

@@ -177,11 +177,11 @@ class Decider:
 
     async def _copy_log(self, errors: asyncio.StreamReader) -> None:
         """Copy the standard error of the process to the log as it comes; beyond the bound it is discarded."""
-        while found := await errors.read(1 << 16):
-            kept = found[: max(0, MOST_LOG_BYTES - self._logged)]
-            if len(kept) < len(found) and self._logged <= MOST_LOG_BYTES:
+        while errors_read := await errors.read(1 << 16):
+            kept = errors_read[: max(0, MOST_LOG_BYTES - self._logged)]
+            if len(kept) < len(errors_read) and self._logged <= MOST_LOG_BYTES:
                 kept += f"\n[the log ends here: {MOST_LOG_BYTES >> 20} MB]\n".encode()
-            self._logged += len(found)
+            self._logged += len(errors_read)
             with suppress(OSError):  # a full disk is noticed by what matters more
                 self._log.write(kept)
                 self._log.flush()

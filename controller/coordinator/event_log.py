@@ -325,12 +325,12 @@ class EventLog:
         """Record what only the controller knows of a window, where it has changed, so that it is known afterwards."""
         at_s = f"{observation.at_s:.6f}"
         executors, nodes = observation.executors.items(), observation.nodes.items()
-        found = {
+        states = {
             **{(STATE, name): each.state_bytes for name, each in executors},
             **{(HEARTBEATS, name): each.heartbeats for name, each in nodes},
             **{(CLOCK, name): each.hz for name, each in nodes},
         }
-        for (kind, subject), value in found.items():
+        for (kind, subject), value in states.items():
             if value is not None and self._observed.get((kind, subject)) != value:
                 self._observed[kind, subject] = value
                 self._note(kind, subject, at_s, value)
@@ -340,14 +340,14 @@ class EventLog:
 
     def decided(self, number: int, revision: Revision | None, at_s: float, took_s: float) -> None:
         """Record an answer of an online scheduler; `at_s` is the end of the window, `took_s` counts from there."""
-        found = revision if revision is not None and revision.changes else Revision()
-        self._note("decision", str(number), found.reason or "no", took_s)
+        decided = revision if revision is not None and revision.changes else Revision()
+        self._note("decision", str(number), decided.reason or "no", took_s)
         self._decided = LiveDecision(
             number=number,
             at_s=round(at_s, 6),
             decided_s=round(took_s, 6),
-            reason=found.reason,
-            moves=len(found.moves),
+            reason=decided.reason,
+            moves=len(decided.moves),
         )
 
     def revision_begun(self, number: int) -> None:

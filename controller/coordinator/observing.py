@@ -114,7 +114,9 @@ class ObservedWindow:
         # Loads add up, which trimmed averages do not.
         mean: Average = partial(average, kind="ewma" if rhythm.average == "ewma" else "mean", newest=rhythm.newest)
         known = {place: worker.samples.intervals(most, sample) for place, worker in self.workers.items()}
-        workers = {place: joined(found) if rhythm.average == "mean" else found for place, found in known.items()}
+        workers = {
+            place: joined(intervals) if rhythm.average == "mean" else intervals for place, intervals in known.items()
+        }
         nodes = {node: samples.intervals(most, sample) for node, samples in self.nodes.items()}
         used = sorted(set(self.places.values()))
         samples = min((sum(each.times for each in known.get(place, ())) for place in used), default=0)
@@ -138,7 +140,7 @@ class ObservedWindow:
             sink=self._sink(workers, mean),
         )
         since_s = max(self.begin_s, self.at_s - samples * sample) if samples else self.at_s - sample
-        found = replace(
+        observation = replace(
             figures.observation(self.cluster, since_s, self.at_s),
             samples=samples,
             sample_s=sample,
@@ -149,7 +151,7 @@ class ObservedWindow:
             complete=samples >= self.wanted and not missing and all(has_cpu(place, nodes) for place in used),
             changes=self.changes,
         )
-        return found if samples or self.last is None else with_last_rates(found, self.last, self.cluster)
+        return observation if samples or self.last is None else with_last_rates(observation, self.last, self.cluster)
 
     def _is_silent(self, place: Slot, since_s: float) -> bool:
         """Return whether a worker has reported nothing since then, nor had to because of a change."""
@@ -159,8 +161,8 @@ class ObservedWindow:
     def _executor_rates(
         self, workers: Mapping[Slot, Sequence[Interval[Progress]]], mean: Average
     ) -> dict[str, ExecutorRates]:
-        found = {name: executor_rates(name, workers.get(place, ()), mean) for name, place in self.places.items()}
-        return {name: rates for name, rates in found.items() if rates is not None}
+        rates_of = {name: executor_rates(name, workers.get(place, ()), mean) for name, place in self.places.items()}
+        return {name: rates for name, rates in rates_of.items() if rates is not None}
 
     def _pair_rates(
         self, workers: Mapping[Slot, Sequence[Interval[Progress]]], smooth: Average
@@ -226,8 +228,8 @@ def loads_of(
             for name in pair:
                 remote[name] = remote.get(name, 0.0) + flow.tuples_per_s
     busy: dict[Slot, dict[str, float]] = {}
-    for name, found in rates.items():
-        busy.setdefault(places[name], {})[name] = found.busy
+    for name, observed in rates.items():
+        busy.setdefault(places[name], {})[name] = observed.busy
     loads: dict[str, float] = {}
     for place, own in busy.items():
         cores = known_average(nodes.get(place.node, ()), partial(_cores_of_worker, slot=place.index), mean)
@@ -249,21 +251,21 @@ def with_last_rates(observation: Observation, last: Observation, cluster: Cluste
     executors = {
         name: replace(
             last.executors[name],
-            node=found.node,
-            slot=found.slot,
-            queued=found.queued,
-            state_bytes=found.state_bytes,
-            moved_s=found.moved_s,
+            node=executor.node,
+            slot=executor.slot,
+            queued=executor.queued,
+            state_bytes=executor.state_bytes,
+            moved_s=executor.moved_s,
         )
-        for name, found in observation.executors.items()
+        for name, executor in observation.executors.items()
         if name in last.executors
     }
     nodes, points = {}, points_of(executors)
-    for name, found in observation.nodes.items():
+    for name, node in observation.nodes.items():
         base = last.nodes[name].base
         load = None if base is None else base + load_of(cluster.by_id[name], points)
         load = None if load is None else min(MOST_LOAD, load)
-        nodes[name] = replace(found, base=base, load=load, saturated=last.nodes[name].saturated)
+        nodes[name] = replace(node, base=base, load=load, saturated=last.nodes[name].saturated)
     return replace(
         observation,
         traffic=last.traffic,

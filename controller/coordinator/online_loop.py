@@ -182,8 +182,8 @@ class OnlineLoop(RunListener):
         await self._observe()
 
     async def traffic(self) -> Traffic | None:
-        found = await self._observe() if self._start_ns is not None else None
-        return found.as_traffic if found is not None and found.traffic.edges else None
+        observation = await self._observe() if self._start_ns is not None else None
+        return observation.as_traffic if observation is not None and observation.traffic.edges else None
 
     # --- the loop ---------------------------------------------------------------------------------------------
 

@@ -118,8 +118,8 @@ class SourcePositions:
 
     def record_report(self, progress: Progress) -> None:
         """Record the positions in a report of any epoch."""
-        found = {name: work.position for name, work in progress.executors.items() if work.position is not None}
-        self.record(progress.epoch, found, progress.sources_from)
+        positions = {name: work.position for name, work in progress.executors.items() if work.position is not None}
+        self.record(progress.epoch, positions, progress.sources_from)
 
     def share_anew(self, since: tuple[int, int], sources: Collection[str]) -> None:
         """Let other sources have emitted as many records together; they report positions of their own.

@@ -352,7 +352,7 @@ class Rescheduling:
         if most and self._moved + moves > most:
             return f"{moves} moves after {self._moved}, at most {most} are allowed in a run"
         of_node = Counter(node for move in revision.moves for node in {move.source.node, move.target.node})
-        node, count = max(of_node.items(), key=lambda found: found[1], default=("", 0))
+        node, count = max(of_node.items(), key=lambda item: item[1], default=("", 0))
         if most_of_node and count > most_of_node:
             return f"{count} moves of {node}, at most {most_of_node} are allowed"
         return ""

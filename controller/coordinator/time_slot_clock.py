@@ -1,22 +1,29 @@
-"""Time slot clock of a run with a communication schedule: one time slot after the other, the same on all nodes.
+"""Time slot clock of a run with a communication schedule, and changes of that schedule.
 
-The controller starts each slot with a message to all workers; workers then send the permitted rows and report them. A
-slot is over when every worker has reported and all sent rows have been processed
-(`agents.worker.task_graph.time_slots`). The next one follows, idle or not, until the topology has drained. Another
-schedule begins at a round boundary, with the number of a time slot that counts as its slot 0.
+Time slots follow each other, the same on all nodes. The controller starts each with a message to all workers; workers
+then send the permitted rows and report them. A slot is over when every worker has reported and all sent rows have been
+processed (`agents.worker.task_graph.time_slots`). The next one follows, idle or not, until the topology has drained.
+
+Another schedule begins at a round boundary, with the number of a time slot that counts as its slot 0. A node that joins
+is in the schedule before executors move to it; a node that leaves is in it until they have left.
 """
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import count
 
-from agents.protocol import Gates, Schedule, Slot, SlotDone, TimeSlot
+from msgspec.structs import replace
+
+from agents.protocol import Gates, MoveToPlace, Schedule, Slot, SlotDone, TimeSlot
+from controller.coordinator.barrier import AbandonedError
 from controller.coordinator.epoch_workers import EpochWorkers, join_names
-from controller.coordinator.interfaces import SlotRecord
+from controller.coordinator.event_log import EventLog
+from controller.coordinator.interfaces import SlotRecord, Waves
 from inventory.errors import RunError
 from inventory.times import NS
+from scheduler.problem import CommunicationSchedule
 
 SLOT_S = 120.0
 """Timeout of a time slot; the run fails when it is exceeded."""
@@ -133,13 +140,13 @@ class SlotClock:
         spec = self._epoch_workers.spec
         # Old executors of a component that is being scaled may have received parts, too.
         self._node_of |= {number: entry.place.node for number, entry in zip(spec.numbered, spec.executors, strict=True)}
-        found = dict.fromkeys(self._gates.nodes, 0)
+        times_on = dict.fromkeys(self._gates.nodes, 0)
         for number, times in parts.items():
             # Numbers come from nodes.
             node = self._node_of.get(number, "")
-            if node in found:
-                found[node] += times
-        return " ".join(f"{node}={times}" for node, times in found.items())
+            if node in times_on:
+                times_on[node] += times
+        return " ".join(f"{node}={times}" for node, times in times_on.items())
 
 
 def _last(times: Iterable[int | None]) -> int | None:
@@ -154,3 +161,71 @@ def _times(done: Collection[SlotDone]) -> tuple[int | None, int | None]:
     if not first or not last:
         return None, None
     return max(first), max(last) - max(first)
+
+
+def gates_with(gates: Gates, schedule: CommunicationSchedule) -> Gates:
+    """Return the gates with another schedule."""
+    return replace(gates, nodes=schedule.nodes, steps=schedule.steps, stages=schedule.stages)
+
+
+def change_steps(
+    waves: Waves, schedule: CommunicationSchedule | None, gates: Gates | None, places: Mapping[str, Slot]
+) -> Sequence[tuple[MoveToPlace, ...] | Gates]:
+    """Return waves of moves and, if it changes, the new schedule before or after all of them.
+
+    Moves to the slots where executors have arrived since they were requested are left out.
+
+    Args:
+        waves: moves of each barrier.
+        schedule: the new schedule, for executors after the moves; None: it does not change.
+        gates: the present schedule; None: the run follows none.
+        places: executor -> its slot now.
+
+    Raises:
+        AbandonedError: the new schedule lacks a node in use, or nodes join and leave at once.
+    """
+    left = (tuple(move for move in wave if places.get(move.executor) != move.to) for wave in waves)
+    waves = [wave for wave in left if wave]
+    moved = {**places, **{move.executor: move.to for wave in waves for move in wave}}
+    first, last = gates_around(schedule, gates, places, moved)
+    return [*([] if first is None else [first]), *waves, *([] if last is None else [last])]
+
+
+def gates_around(
+    schedule: CommunicationSchedule | None,
+    gates: Gates | None,
+    places: Mapping[str, Slot],
+    after_places: Mapping[str, Slot],
+) -> tuple[Gates | None, Gates | None]:
+    """Return the gates that change before executors do, and those that change after them; None: none do.
+
+    Args:
+        schedule, gates: as for `change_steps`.
+        places, after_places: executor -> its slot, before executors change and after that.
+
+    Raises:
+        AbandonedError: as for `change_steps`.
+    """
+    if schedule is None or gates is None or gates_with(gates, schedule) == gates:
+        return None, None
+    before, after = ({place.node for place in each.values()} for each in (places, after_places))
+    lacking = after - set(schedule.nodes)
+    if lacking:
+        raise AbandonedError(f"the communication schedule has no node {', '.join(sorted(lacking))}")
+    joining, leaving = after - set(gates.nodes), before - set(schedule.nodes)
+    if joining and leaving:
+        raise AbandonedError(
+            f"nodes join and leave the communication schedule at once: {', '.join(sorted(joining))} joins, "
+            f"{', '.join(sorted(leaving))} leaves"
+        )
+    new = gates_with(gates, schedule)
+    return (new, None) if joining else (None, new)
+
+
+async def change_schedule(epoch_workers: EpochWorkers, gates: Gates, event_log: EventLog) -> None:
+    """Let all workers follow `gates` from the next round boundary on; return when they do."""
+    clock = asyncio.get_running_loop().time
+    begin_s = clock()
+    epoch_workers.next_gates = gates
+    await epoch_workers.condition.wait_until(None, lambda: epoch_workers.next_gates is None)
+    event_log.scheduled(epoch_workers.first_slot, gates, clock() - begin_s)

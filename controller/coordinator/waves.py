@@ -83,19 +83,19 @@ def waves_of(
 
 def _inseparable(moves: Sequence[MoveToPlace], places: Mapping[str, Slot], loads: WaveLoads) -> list[_Group]:
     """Return pairs of opposite moves, and all other moves alone, in the order of `moves`."""
-    found: list[tuple[MoveToPlace, ...]] = []
+    together: list[tuple[MoveToPlace, ...]] = []
     waiting: dict[tuple[str, str], deque[int]] = {}
     for move in moves:
         source, target = places[move.executor].node, move.to.node
         opposite = waiting.get((target, source))
         if opposite and source != target:
             first = opposite.popleft()
-            found[first] = (*found[first], move)
+            together[first] = (*together[first], move)
         else:
-            waiting.setdefault((source, target), deque()).append(len(found))
-            found.append((move,))
+            waiting.setdefault((source, target), deque()).append(len(together))
+            together.append((move,))
     groups = []
-    for group in found:
+    for group in together:
         added: dict[str, float] = {}
         for move in group:
             load = loads.executors.get(move.executor, 0.0)

@@ -112,8 +112,8 @@ class EmulatedBackend(SshBackend):
         """See `Backend.calibrate`: measures all nodes at once, then every link with a limit or a delay."""
         # Limits may still be lifted, by a campaign on another engine or a playbook that was killed.
         self._refused = len(ask(self._folder, "limit").refused)
-        found = await asyncio.to_thread(calibrate_cluster, self._up)
-        return Calibration(tuple(found), shortfall_of(found))
+        calibrated = await asyncio.to_thread(calibrate_cluster, self._up)
+        return Calibration(tuple(calibrated), shortfall_of(calibrated))
 
     async def check_since_calibration(self) -> None:
         """See `Backend.check_since_calibration`: values that a real kernel refuses, and nodes that have ended."""
@@ -143,10 +143,10 @@ class EmulatedNodes:
     @property
     def nodes(self) -> Mapping[str, LocalNode]:
         hierarchy, network = find_hierarchy(), self._description.network
-        found = {}
+        nodes = {}
         for name, member in self._description.members.items():
             group, end = ControlGroup(hierarchy, member.group), network.endpoint(name)
-            found[name] = LocalNode(
+            nodes[name] = LocalNode(
                 end.address,
                 end.path,
                 group.entrances,
@@ -155,7 +155,7 @@ class EmulatedNodes:
                 member.files,
                 group.account,
             )
-        return found
+        return nodes
 
     @property
     def controller(self) -> LocalNode:

@@ -82,8 +82,8 @@ def calibrate_cluster(description: Description) -> list[Calibrated]:
     Raises:
         RunError: the cluster does not reply, or a node has ended.
     """
-    found = [*calibrate_cpu(description), *calibrate_memory(description)]
-    return [*found, *calibrate_links(description.network)]
+    calibrated = [*calibrate_cpu(description), *calibrate_memory(description)]
+    return [*calibrated, *calibrate_links(description.network)]
 
 
 def shortfall_of(calibrated: Iterable[Calibrated], least: float = LEAST) -> str:
@@ -110,8 +110,8 @@ def calibrate_cpu(description: Description) -> list[Calibrated]:
     best: list[Calibrated] = []
     for _ in range(_ATTEMPTS):
         got = measure_busy_cores(groups, reply.shares)
-        found = [Calibrated(name, None, "cpu", share, got[name], "cores") for name, share in reply.shares.items()]
-        best = max(best, found, key=lambda these: min((one.error for one in these), default=-1.0))
+        calibrated = [Calibrated(name, None, "cpu", share, got[name], "cores") for name, share in reply.shares.items()]
+        best = max(best, calibrated, key=lambda these: min((one.error for one in these), default=-1.0))
         if not shortfall_of(best):
             break
     return best
@@ -206,8 +206,8 @@ def calibrate_links(plan: NetworkPlan) -> Iterator[Calibrated]:
     for name, nic_mbit in plan.nics.items():
         fastest = next((link for link in plan.shaped_from(name) if link.rate_mbit == nic_mbit), None)
         if fastest is not None:
-            found = _nearest(partial(measure_rate, plan, fastest))
-            yield Calibrated(name, None, "nic", nic_mbit, found.got, found.unit)
+            nearest = _nearest(partial(measure_rate, plan, fastest))
+            yield Calibrated(name, None, "nic", nic_mbit, nearest.got, nearest.unit)
 
 
 def _calibrate_rates(plan: NetworkPlan) -> dict[tuple[str, str], Calibrated]:
@@ -217,13 +217,13 @@ def _calibrate_rates(plan: NetworkPlan) -> dict[tuple[str, str], Calibrated]:
         for link in plan.links
         if link.rate_mbit is not None
     ]
-    found = {}
+    calibrated = {}
     for links in measurable_together(limited):
         with ThreadPoolExecutor(len(links)) as pool:
             first = list(pool.map(partial(measure_rate, plan), links))
         for link, rate in zip(links, first, strict=True):
-            found[link.sender, link.receiver] = _nearest(partial(measure_rate, plan, link), rate)
-    return found
+            calibrated[link.sender, link.receiver] = _nearest(partial(measure_rate, plan, link), rate)
+    return calibrated
 
 
 def measurable_together(links: Sequence[LinkSettings]) -> Iterator[Sequence[LinkSettings]]:
@@ -250,10 +250,10 @@ def trip_s(plan: NetworkPlan, link: LinkSettings) -> float:
 
 
 def _nearest(measure: Callable[[], Calibrated], *earlier: Calibrated) -> Calibrated:
-    found = list(earlier)
-    while len(found) < _LINK_ATTEMPTS and (not found or abs(found[-1].error) > _TOLERANCE):
-        found.append(measure())
-    return min(found, key=lambda calibrated: abs(calibrated.error))
+    attempts = list(earlier)
+    while len(attempts) < _LINK_ATTEMPTS and (not attempts or abs(attempts[-1].error) > _TOLERANCE):
+        attempts.append(measure())
+    return min(attempts, key=lambda calibrated: abs(calibrated.error))
 
 
 def measure_rate(plan: NetworkPlan, link: LinkSettings, seconds: float = _LINK_WINDOW_S) -> Calibrated:
@@ -282,8 +282,8 @@ def measure_rate(plan: NetworkPlan, link: LinkSettings, seconds: float = _LINK_W
         source.setblocking(False)
         _received(source, sink, max(_WARM_UP_S, _WARM_UP_TRIPS * trip))
         count, took = _received(source, sink, max(seconds, _WINDOW_FRAMES * FRAME / rate, 4 * trip))
-        data = sink.getsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG)
-    wire = count * (data + _HEADERS) / data
+        segment_size = sink.getsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG)
+    wire = count * (segment_size + _HEADERS) / segment_size
     return Calibrated(sender.name, receiver.name, "link", link.rate_mbit or 0.0, wire * 8e-6 / took, "Mbit/s")
 
 

@@ -210,23 +210,23 @@ def running_cluster(hosts: Hosts, as_asked: bool = True) -> Description | None:
         UnfitError: another cluster is running in the same folder.
     """
     request = request_of(hosts)
-    found = description_in(Path(request.folder))
-    if found is not None and (
-        found.request != request if as_asked else found.request.machines.keys() != request.machines.keys()
+    running = description_in(Path(request.folder))
+    if running is not None and (
+        running.request != request if as_asked else running.request.machines.keys() != request.machines.keys()
     ):
         raise UnfitError(
-            f"{found} is not the one of {hosts.path}, which has been changed since or is another file; take it down "
+            f"{running} is not the one of {hosts.path}, which has been changed since or is another file; take it down "
             f"with: millrace clean {request.folder}; or give the inventory a folder of its own"
         )
-    return found
+    return running
 
 
 def use_running(hosts: Hosts, progress: Callable[[str], None], as_asked: bool = True) -> Description | None:
     """Return `cluster_of`, and show its origin if another process has started it."""
-    found = running_cluster(hosts, as_asked)
-    if found is not None and found.origin.process != identify(os.getpid()):
-        progress(f"uses {found}")
-    return found
+    running = running_cluster(hosts, as_asked)
+    if running is not None and running.origin.process != identify(os.getpid()):
+        progress(f"uses {running}")
+    return running
 
 
 def start_cluster(hosts: Hosts, progress: Callable[[str], None]) -> EmulatedCluster:

@@ -204,17 +204,17 @@ def description_in(folder: Path) -> Description | None:
 def cluster_text(folder: Path) -> str | None:
     """Return a text that describes the running cluster of a folder, of any version of Millrace; None without one."""
     try:
-        found = description_in(folder)
+        description = description_in(folder)
     except UnfitError:
         return f"{in_folder(folder)} (of another version of Millrace)"
-    return None if found is None else str(found)
+    return None if description is None else str(description)
 
 
 def abandon(folder: Path) -> None:
     """Remove what a cluster whose daemon was killed has left in its folder; keep the logs."""
     with suppress(OSError, msgspec.DecodeError):
-        found = msgspec.json.decode((folder / _DESCRIPTION).read_bytes(), type=Description)
-        clear(folder, Path(found.request.key))
+        description = msgspec.json.decode((folder / _DESCRIPTION).read_bytes(), type=Description)
+        clear(folder, Path(description.request.key))
     forget_description(folder)
 
 

@@ -76,20 +76,20 @@ class FolderWatch:
 
     def written(self) -> set[str]:
         """Return the owners of folders in which files were written since the last call."""
-        found: set[str] = set()
+        owners: set[str] = set()
         while True:
             try:
                 events = os.read(self._descriptor, _BUFFER)
             except BlockingIOError:
-                return found
+                return owners
             at = 0
             while at < len(events):
                 number, _, _, length = _EVENT.unpack_from(events, at)
                 at += _EVENT.size + length
                 if number == _OVERFLOWN:
-                    found |= set(self._owners.values())
+                    owners |= set(self._owners.values())
                 elif number in self._owners:
-                    found.add(self._owners[number])
+                    owners.add(self._owners[number])
 
     def close(self) -> None:
         """Remove all watches."""
@@ -272,8 +272,8 @@ class SysfsEffects:
         core.highest = min(max(highest, low), high)
         lowest = self._clock(f"{policy(cpu)}/scaling_min_freq", core.lowest)
         core.lowest = min(max(lowest, low), core.highest)
-        for name, found, kept in (("max", highest, core.highest), ("min", lowest, core.lowest)):
-            if found != kept:
+        for name, limit, kept in (("max", highest, core.highest), ("min", lowest, core.lowest)):
+            if limit != kept:
                 self._write(f"{policy(cpu)}/scaling_{name}_freq", f"{kept}")
         path = f"{policy(cpu)}/scaling_setspeed"
         if core.governor == "userspace":

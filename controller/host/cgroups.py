@@ -54,8 +54,8 @@ def find_hierarchy(root: Path = Path("/")) -> Hierarchy:
     mounts = [line.split() for line in (root / "proc/self/mounts").read_text().splitlines()]
     for fields in mounts:
         if fields[2] == "cgroup2":
-            found = (root / fields[1].lstrip("/") / "cgroup.controllers").read_text().split()
-            if {"cpu", "memory"} <= set(found):
+            controllers = (root / fields[1].lstrip("/") / "cgroup.controllers").read_text().split()
+            if {"cpu", "memory"} <= set(controllers):
                 return Hierarchy(2, fields[1], fields[1], fields[1])
     split = {name: fields[1] for fields in mounts if fields[2] == "cgroup" for name in fields[3].split(",")}
     missing = {"cpu", "cpuacct", "memory"} - split.keys()
@@ -149,8 +149,8 @@ class ControlGroup:
         if self._hierarchy.version == 2:
             text = (folder / "memory.max").read_text().strip()
             return None if text == "max" else int(text)
-        found = int((folder / "memory.limit_in_bytes").read_text())
-        return None if found >= 1 << 60 else found
+        limit = int((folder / "memory.limit_in_bytes").read_text())
+        return None if limit >= 1 << 60 else limit
 
     def memory_used(self) -> int:
         """Return its current memory usage in bytes, including page cache and tmpfs."""
@@ -171,11 +171,11 @@ class ControlGroup:
         """Write a value and read it back, because the kernel may ignore it silently."""
         try:
             _write(path, text)
-            found = path.read_text().strip()
+            read_back = path.read_text().strip()
         except OSError as fault:
             raise RunError(f"{path}: {text} is refused: {fault.strerror}") from None
-        if found != text:
-            raise RunError(f"{path}: wrote {text}, read back {found}")
+        if read_back != text:
+            raise RunError(f"{path}: wrote {text}, read back {read_back}")
 
 
 def quota_of(share: float | None) -> tuple[int, int]:

@@ -70,11 +70,11 @@ class ClusterClaim(Struct, frozen=True, forbid_unknown_fields=True):
 
 def merged(claims: Iterable[ClusterClaim]) -> ClusterClaim:
     """Return the claim of a campaign on several clusters, of which one is up at a time."""
-    found = list(dict.fromkeys(claims))
+    distinct = list(dict.fromkeys(claims))
     return ClusterClaim(
-        " and ".join(dict.fromkeys(claim.cluster for claim in found)),
-        tuple(dict.fromkeys(node for claim in found for node in claim.nodes)),
-        tuple(sorted({cpu for claim in found for cpu in claim.cpus})),
+        " and ".join(dict.fromkeys(claim.cluster for claim in distinct)),
+        tuple(dict.fromkeys(node for claim in distinct for node in claim.nodes)),
+        tuple(sorted({cpu for claim in distinct for cpu in claim.cpus})),
     )
 
 

@@ -48,13 +48,13 @@ def state_folder() -> Path:
         for missing in reversed([path for path in folder.parents if not path.exists()]):
             missing.mkdir(mode=0o755, exist_ok=True)
         folder.mkdir(mode=0o700, exist_ok=True)
-        found, above = folder.lstat(), folder.parent.stat()
+        status, above = folder.lstat(), folder.parent.stat()
     except OSError as fault:
         raise UnfitError(
             f"{folder}: the folder for state files and locks cannot be made: {fault.strerror}; "
             "set XDG_STATE_HOME to a folder of yours on this machine"
         ) from None
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077:
         raise UnfitError(f"{folder}: must be a folder of {user_name()} with mode 0700: other users could write to it")
     if above.st_uid != os.geteuid() or above.st_mode & 0o022:
         raise UnfitError(f"{folder.parent}: must be a folder of {user_name()} and writable by no other user")
@@ -98,8 +98,8 @@ def _machine_id() -> str:
     """Return the machine id, or the host name without one, as in many containers."""
     for path in _MACHINE_IDS:
         with suppress(OSError):
-            if found := re.fullmatch(r"[0-9a-f]{32}", path.read_text(encoding="ascii", errors="replace").strip()):
-                return found.group()
+            if matched := re.fullmatch(r"[0-9a-f]{32}", path.read_text(encoding="ascii", errors="replace").strip()):
+                return matched.group()
     return re.sub(r"[^A-Za-z0-9._-]+", "-", platform.node()).strip(".") or "localhost"
 
 
@@ -153,6 +153,6 @@ def check_room(folder: Path) -> None:
 
 
 def _has_room(folder: Path) -> bool:
-    found = os.statvfs(folder)
+    usage = os.statvfs(folder)
     # A disk may also run out of inodes; some file systems report none at all.
-    return found.f_bavail * found.f_frsize >= _LEAST_BYTES and (found.f_favail > 0 or not found.f_files)
+    return usage.f_bavail * usage.f_frsize >= _LEAST_BYTES and (usage.f_favail > 0 or not usage.f_files)

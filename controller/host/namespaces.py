@@ -105,7 +105,7 @@ def members(namespace: str) -> list[ProcessIdentity]:
         wanted = (NAMESPACES / namespace).stat()
     except OSError:
         return []
-    found = []
+    processes = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
             continue
@@ -113,8 +113,8 @@ def members(namespace: str) -> list[ProcessIdentity]:
             there = (entry / "ns" / "net").stat()
             process = identify(int(entry.name))
             if process and (there.st_dev, there.st_ino) == (wanted.st_dev, wanted.st_ino):
-                found.append(process)
-    return found
+                processes.append(process)
+    return processes
 
 
 def remove_namespace(namespace: str) -> bool:
@@ -125,8 +125,8 @@ def remove_namespace(namespace: str) -> bool:
     """
     survivors: set[ProcessIdentity] = set()
     # Processes may start others while they are ended: repeat until none is found.
-    while found := [process for process in members(namespace) if process not in survivors]:
-        survivors.update(end_processes(found))
+    while left := [process for process in members(namespace) if process not in survivors]:
+        survivors.update(end_processes(left))
     if survivors:
         raise RunError(f"{namespace}: process {min(p.pid for p in survivors)} cannot be ended")
     if not has_namespace(namespace):

@@ -247,9 +247,9 @@ def undo_campaign(record: Record) -> tuple[list[str], list[str]]:
     failed: list[str] = []
     survivors: set[ProcessIdentity] = set()
     # Processes may start others while they are ended: repeat until none is found.
-    while found := {p: what for p, what in record.processes().items() if p not in survivors}:
-        survivors.update(end_processes(found))
-        for process, what in found.items():
+    while left := {p: what for p, what in record.processes().items() if p not in survivors}:
+        survivors.update(end_processes(left))
+        for process, what in left.items():
             (failed if process in survivors else done).append(_described(process, what))
     for entry in record.made_in_kernel():
         try:

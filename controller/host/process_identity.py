@@ -75,7 +75,7 @@ def marked(marker: bytes) -> list[ProcessIdentity]:
     Environments are inherited, so this includes descendants. Processes of other users cannot be read and are not found.
     The caller itself is left out.
     """
-    found = []
+    processes = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
             continue
@@ -83,8 +83,8 @@ def marked(marker: bytes) -> list[ProcessIdentity]:
         with suppress(OSError):
             process = identify(int(entry.name))
             if process and marker in (entry / "environ").read_bytes().split(b"\0"):
-                found.append(process)
-    return sorted(found, key=lambda p: p.start)
+                processes.append(process)
+    return sorted(processes, key=lambda p: p.start)
 
 
 def end_processes(processes: Iterable[ProcessIdentity], patience_s: float | None = None) -> list[ProcessIdentity]:

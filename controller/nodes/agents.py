@@ -157,11 +157,11 @@ class Agents:
         """
         if self._clock is not None and self._facts[node].get("clock") == self._clock:
             return Offset(0, 0)
-        found = self._channels[node].offset or self._offsets.get(node)
-        if found is None:
+        offset = self._channels[node].offset or self._offsets.get(node)
+        if offset is None:
             raise RunError(f"the clock of node {node} is not known yet")
-        self._offsets[node] = found
-        return found
+        self._offsets[node] = offset
+        return offset
 
     async def send(self, node: str, message: Message) -> None:
         """Send one message to a node.
@@ -316,10 +316,10 @@ class ClockSync:
             await asyncio.sleep(CLOCKS_EVERY_S)
             for node in nodes:
                 with suppress(RunError):
-                    found = self._measure(node)
-                    if found.bound_ns:
-                        await send(node, found.offset_ns)
-                        self._note(node, found)
+                    offset = self._measure(node)
+                    if offset.bound_ns:
+                        await send(node, offset.offset_ns)
+                        self._note(node, offset)
 
     def differences(self) -> list[ClockDifference]:
         """Return all pairs of nodes whose clocks may differ, in order."""
@@ -333,16 +333,16 @@ class ClockSync:
         for writer in self._writers.values():
             writer.close()
 
-    def _note(self, node: str, found: Offset) -> None:
-        was_off_ns = abs(found.offset_ns - self.used.get(node, found.offset_ns)) + found.bound_ns
-        self.used[node], self.bounds[node] = found.offset_ns, max(self.bounds.get(node, 0), was_off_ns)
-        if found.bound_ns:
-            self._write(node, found)
+    def _note(self, node: str, offset: Offset) -> None:
+        was_off_ns = abs(offset.offset_ns - self.used.get(node, offset.offset_ns)) + offset.bound_ns
+        self.used[node], self.bounds[node] = offset.offset_ns, max(self.bounds.get(node, 0), was_off_ns)
+        if offset.bound_ns:
+            self._write(node, offset)
 
-    def _write(self, node: str, found: Offset) -> None:
+    def _write(self, node: str, offset: Offset) -> None:
         if node not in self._writers:
             self._writers[node] = TraceWriter(self._folder, self._run, node, AGENT)
         before_ns = time.monotonic_ns()
         utc_ns = time.time_ns()
-        now_ns = (before_ns + time.monotonic_ns()) // 2 + found.offset_ns
-        self._writers[node].add("clock", now_ns, utc_ns, found.offset_ns, found.bound_ns)
+        now_ns = (before_ns + time.monotonic_ns()) // 2 + offset.offset_ns
+        self._writers[node].add("clock", now_ns, utc_ns, offset.offset_ns, offset.bound_ns)

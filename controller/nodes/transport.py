@@ -161,13 +161,13 @@ class LoopbackTransport:
 
     async def replicate(self, source: str, target: Path) -> None:
         """See `Transport.replicate`; a hard link where the file system allows it."""
-        found = below(self._path, source).resolve()
+        path = below(self._path, source).resolve()
 
         def copy() -> None:
             try:
-                if not found.is_file():
+                if not path.is_file():
                     raise FileNotFoundError
-                _link(found, target)
+                _link(path, target)
             except FileNotFoundError:  # of the source, which may also disappear meanwhile: the target's folder is made
                 raise RunError(f"there is no file {source} in {self._path}") from None
             sync_file(target)
@@ -288,13 +288,13 @@ def collect_answer(
     rows: dict[str, list[Row]] = {table: [] for table in tables}
     written: dict[str, int] = {}
     for table, path in parts:
-        found = read_answer_rows(path, tables[table])
+        rows_table = read_answer_rows(path, tables[table])
         number = written.get(table, 0)
         written[table] = number + 1
         folder = target / table
         folder.mkdir(parents=True, exist_ok=True)
-        pyarrow.parquet.write_table(found, folder / f"part-{number:05d}.parquet")
-        rows[table].extend(zip(*(column.to_pylist() for column in found.columns), strict=True))
+        pyarrow.parquet.write_table(rows_table, folder / f"part-{number:05d}.parquet")
+        rows[table].extend(zip(*(column.to_pylist() for column in rows_table.columns), strict=True))
     return dict(rows)
 
 
@@ -336,14 +336,14 @@ async def collect_profiles(
         if node not in profiles:
             listed.append(ProfileRecord(node=node, reason=f"the agent of {node} did not answer in time"))
         for profile in profiles.get(node, ()):
-            found = ProfileRecord(node=node, slot=profile.slot, reason=profile.reason)
+            record = ProfileRecord(node=node, slot=profile.slot, reason=profile.reason)
             if profile.file:
                 name = component(Path(profile.file).name)
                 folder = await transport.fetch(str(HERE.run(run).profiles), glob.escape(name))
                 if folder / name in regular_files(folder, glob.escape(name)):
                     shutil.copyfile(folder / name, target / name)
-                    found = replace(found, file=f"{target.name}/{name}", samples=profile.samples, reason=None)
+                    record = replace(record, file=f"{target.name}/{name}", samples=profile.samples, reason=None)
                 else:
-                    found = replace(found, reason=f"{node} has no file {profile.file}")
-            listed.append(found)
+                    record = replace(record, reason=f"{node} has no file {profile.file}")
+            listed.append(record)
     return listed

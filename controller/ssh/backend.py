@@ -298,8 +298,8 @@ async def _check_java(connection: Connection) -> None:
         text += "(no answer)"
     finally:
         program.kill()
-    found = re.search(r'version "(\d+)', text)
-    if found is None or int(found[1]) < LEAST_JAVA:
+    version = re.search(r'version "(\d+)', text)
+    if version is None or int(version[1]) < LEAST_JAVA:
         first = printable(text.partition("\n")[0])
         raise UnfitError(
             f"node {connection.host.name}: engines need Java {LEAST_JAVA} or later, java -version says: {first}; "

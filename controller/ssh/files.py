@@ -180,8 +180,8 @@ class RemoteFiles:
         return self._sums[key]
 
     async def _remote_sum(self, file: str) -> str | None:
-        found: str | None = (await self._lease.request("sum", file=file))["sha256"]
-        return found
+        sha256: str | None = (await self._lease.request("sum", file=file))["sha256"]
+        return sha256
 
 
 def _sftp_call(work: Callable[..., T], *arguments: Any) -> T:

@@ -146,9 +146,9 @@ class NodeLeaseDaemon:
     def end(self, mark: str) -> list[int]:
         """End the processes with this entry in their environment, and processes that they start meanwhile."""
         ended: list[int] = []
-        while found := [p for p in marked(mark.encode()) if p.pid not in ended]:
-            end_processes(found)
-            ended += [process.pid for process in found]
+        while left := [p for p in marked(mark.encode()) if p.pid not in ended]:
+            end_processes(left)
+            ended += [process.pid for process in left]
         return ended
 
     def end_all(self) -> None:
@@ -162,10 +162,10 @@ class NodeLeaseDaemon:
                 shutil.rmtree(path, ignore_errors=True)
 
     def _at(self, path: str) -> Path:
-        found = self._folder / path
-        if ".." in found.parts or not found.is_relative_to(self._folder):
+        target = self._folder / path
+        if ".." in target.parts or not target.is_relative_to(self._folder):
             raise ValueError(f"{path} is not below {self._folder}")
-        return found
+        return target
 
     def _list(self, request: Mapping[str, str]) -> Reply:
         folder = self._at(request["folder"])

@@ -67,23 +67,23 @@ def ssh_settings(host: InventoryHost) -> SshSettings:
         UnfitError: there is no OpenSSH client.
         InputError: an argument or the user's configuration is wrong.
     """
-    found = {host.ssh_host: _query(host.name, arguments_of(host))}
+    options_of = {host.ssh_host: _query(host.name, arguments_of(host))}
     ahead = [host.ssh_host]
     while ahead:
-        for hop in _hops(found[ahead.pop()]):
+        for hop in _hops(options_of[ahead.pop()]):
             # A jump host is looked up by its own name, without the inventory's arguments for the node.
             name = hop.rpartition("@")[2].partition(":")[0]
-            if name not in found and len(found) <= _MOST_HOPS:
-                found[name] = _query(host.name, [*file_of(host.ssh_args), name])
+            if name not in options_of and len(options_of) <= _MOST_HOPS:
+                options_of[name] = _query(host.name, [*file_of(host.ssh_args), name])
                 ahead.append(name)
-    text = "\n".join(_section(name, options) for name, options in found.items())
+    text = "\n".join(_section(name, options) for name, options in options_of.items())
     config = Config(ssh_config=SSHConfig.from_text(text), lazy=True)
-    return SshSettings(config, {name: _host_settings(options) for name, options in found.items()})
+    return SshSettings(config, {name: _host_settings(options) for name, options in options_of.items()})
 
 
 def _query(node: str, arguments: Sequence[str]) -> SshOptions:
     try:
-        found = subprocess.run(
+        completed = subprocess.run(
             ["ssh", "-G", *arguments],
             capture_output=True,
             text=True,
@@ -95,9 +95,9 @@ def _query(node: str, arguments: Sequence[str]) -> SshOptions:
         raise UnfitError("there is no ssh on this machine; install the OpenSSH client") from None
     except subprocess.TimeoutExpired:
         raise UnfitError(f"node {node}: ssh -G {' '.join(arguments)} does not answer") from None
-    if found.returncode:
-        raise InputError(f"node {node}: ssh -G {' '.join(arguments)}: {found.stderr.strip()}")
-    pairs = (line.partition(" ") for line in found.stdout.splitlines())
+    if completed.returncode:
+        raise InputError(f"node {node}: ssh -G {' '.join(arguments)}: {completed.stderr.strip()}")
+    pairs = (line.partition(" ") for line in completed.stdout.splitlines())
     return [(keyword.lower(), value.strip()) for keyword, _, value in pairs]
 
 

@@ -225,13 +225,13 @@ def yaml_of(values: Values) -> str:
     return "".join(f"{key}: {json.dumps(value)}\n" for key, value in values.items())
 
 
-def placement_difference(topology: Topology, asked: Mapping[str, Slot], found: Mapping[str, Slot]) -> str:
+def placement_difference(topology: Topology, asked: Mapping[str, Slot], reported: Mapping[str, Slot]) -> str:
     """Return how the numbers of executors per component and worker differ from the placement; empty if they do not."""
-    for worker in sorted(set(asked.values()) | set(found.values())):
+    for worker in sorted(set(asked.values()) | set(reported.values())):
         for component in topology.component:
             wanted, there = (
                 sum(w == worker and Executor.named(name).component == component for name, w in each.items())
-                for each in (asked, found)
+                for each in (asked, reported)
             )
             if wanted != there and component != ACKER:
                 where = f"{worker.node}, slot {worker.index}"

@@ -119,11 +119,11 @@ class FlinkProcesses(PlacedProcesses):
     def _places(self, rows: Sequence[Sequence[str]]) -> Mapping[str, Slot]:
         """Return executor -> worker, as Flink's REST interface has it."""
         workers = {manager.id: manager.worker for manager in self._managers}
-        found = {f"{component}[{index}]": workers[manager] for component, index, manager in rows}
-        different = placement_difference(self._job.topology, self._job.places, found)
+        places = {f"{component}[{index}]": workers[manager] for component, index, manager in rows}
+        different = placement_difference(self._job.topology, self._job.places, places)
         if different:
             raise RunError(f"Flink did not follow the placement: {different}")
-        return found
+        return places
 
     def _last_error(self) -> str:
         """Return the last cause in the log of the process that ended, else in that of the JobManager."""
@@ -145,5 +145,5 @@ def last_cause(log: Path) -> str:
     except OSError:
         lines = []
     causes = [line for line in lines if line.startswith("Caused by: ")]
-    found = (causes or [line for line in lines if line.strip()] or ["it has written nothing"])[-1]
-    return printable(found.removeprefix("Caused by: ").strip())[:MOST_SHOWN]
+    cause = (causes or [line for line in lines if line.strip()] or ["it has written nothing"])[-1]
+    return printable(cause.removeprefix("Caused by: ").strip())[:MOST_SHOWN]

@@ -53,18 +53,18 @@ class StormProcesses(PlacedProcesses):
     def _places(self, rows: Sequence[Sequence[str]]) -> Mapping[str, Slot]:
         """Return executor -> worker as Nimbus has assigned them; none may differ from the placement."""
         workers = {(self._files.address(slot.node), self._files.port(*slot)): slot for slot in self._job.workers}
-        found: dict[str, Slot] = {}
+        places: dict[str, Slot] = {}
         for component, index, host, port in rows:
             name, worker = f"{component}[{index}]", workers.get((host, int(port)))
             if worker is None or worker != self._job.places.get(name):
                 raise RunError(
                     f"Storm has placed {name} on {host}:{port}, the placement has {self._job.places.get(name)}"
                 )
-            found[name] = worker
-        missing = self._job.places.keys() - found.keys()
+            places[name] = worker
+        missing = self._job.places.keys() - places.keys()
         if missing:
             raise RunError(f"Storm has not placed {min(missing)}")
-        return found
+        return places
 
     def _last_error(self) -> str:
         """Return the last line of Nimbus's log that is an error, or just the last one."""

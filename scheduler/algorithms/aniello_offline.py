@@ -202,13 +202,13 @@ class _Groups:
 
     def _last_empty(self, count: int) -> list[int]:
         """Return at most `count` empty groups, the last one first."""
-        found: list[int] = []
-        while self._empty and len(found) < count:
+        empty: list[int] = []
+        while self._empty and len(empty) < count:
             at = self._empty.pop()
             if not self.groups[at]:
-                found.append(at)
-        self._empty.extend(reversed(found))
-        return found
+                empty.append(at)
+        self._empty.extend(reversed(empty))
+        return empty
 
     def _with_room(self) -> Iterator[int]:
         """Yield the groups with room, ascending."""

@@ -116,12 +116,12 @@ class AnielloOnline:
         rules = ReplanRules(self._params.traffic_improvement, self._params.reschedule_timeout)
         (topology,) = problem.topologies
 
-        def accept(found: Replanned) -> str:
-            kept = floor(found.cut_now * (100 - decimal(self._params.traffic_improvement)) / 100)
-            if kept >= found.cut_plan:
-                return f"{found.cut_now:.6g} -> {found.cut_plan:.6g} tuples/s between nodes"
+        def accept(replanned: Replanned) -> str:
+            kept = floor(replanned.cut_now * (100 - decimal(self._params.traffic_improvement)) / 100)
+            if kept >= replanned.cut_plan:
+                return f"{replanned.cut_now:.6g} -> {replanned.cut_plan:.6g} tuples/s between nodes"
             now = {topology.executor_named[name]: slot for name, slot in observation.places.items()}
-            later = now | {move.executor: move.target for move in found.moves}
+            later = now | {move.executor: move.target for move in replanned.moves}
             before, after = self._excess(whole, now), self._excess(whole, later)
             return f"executors exceed their nodes by {after:g} instead of {before:g}" if after < before else ""
 
@@ -233,9 +233,9 @@ def _account(problem: Problem, stats: Sequence[Stats], plan: Planned, nodes: Seq
     """Return the plan's workers with topology, node and executors by number, in input order."""
     index = {node.id: at for at, node in enumerate(problem.cluster.nodes)}
     number = {topology.id: at for at, topology in enumerate(problem.topologies)}
-    found: list[dict[str, Any]] = []
+    described: list[dict[str, Any]] = []
     for worker, at in zip(plan.workers, plan.nodes, strict=True):
         mine = stats[worker.topology]
         executors = [mine.topology.number_of[mine.executors[executor]] for executor in worker.executors]
-        found.append({"topology": number[mine.topology.id], "node": index[nodes[at]], "executors": executors})
-    return found
+        described.append({"topology": number[mine.topology.id], "node": index[nodes[at]], "executors": executors})
+    return described

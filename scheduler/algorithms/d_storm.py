@@ -108,9 +108,9 @@ class DStorm:
         # Executors that were added since the last plan have the load that their component declares.
         declared = {e.name: topology.component[e.component].cpu_points for e in topology.executors}
         planned, bounds = {**declared, **self._planned}, self._params.bounds
-        found = observation.executors.items()
-        off = [name for name, now in found if abs(now.load - planned[name]) > bounds * planned[name]]
-        shares = (abs(now.load - planned[name]) / planned[name] for name, now in found if planned[name])
+        observed = observation.executors.items()
+        off = [name for name, now in observed if abs(now.load - planned[name]) > bounds * planned[name]]
+        shares = (abs(now.load - planned[name]) / planned[name] for name, now in observed if planned[name])
         return Urgent(off, max(shares, default=0.0), bounds, "load differs from the planned one")
 
     def revise(self, problem: Problem, observation: Observation) -> Revision:

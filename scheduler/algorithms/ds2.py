@@ -128,9 +128,9 @@ class Ds2:
         """Return the nodes that may be used, without executors of the topology."""
         nodes = None if observation.schedule is None else observation.schedule.nodes
         base = {
-            name: found.base * problem.cluster.by_id[name].cpu_points
-            for name, found in observation.nodes.items()
-            if found.base is not None
+            name: node.base * problem.cluster.by_id[name].cpu_points
+            for name, node in observation.nodes.items()
+            if node.base is not None
         }
         return CorePacking(problem, self._params.target, self._params.max_nodes, nodes, base)
 

@@ -146,11 +146,11 @@ class ErStream:
         for executor, slot in usage.assignments.items():
             nodes[topology.number_of[executor]] = number[slot.node]
         waiting = np.array([topology.number_of[executor] for executor in usage.waiting])
-        found, message = _fittest(self._params, inside, sizes, nodes, waiting)
-        if found is None:
+        fittest, message = _fittest(self._params, inside, sizes, nodes, waiting)
+        if fittest is None:
             in_order = (node for node, size in zip(used, sizes, strict=True) for _ in range(size))
             return list(islice(in_order, many)), f"{message}: nodes are filled one after the other"
-        return [used[at] for at in found], message
+        return [used[at] for at in fittest], message
 
     def revise(self, problem: Problem, observation: Observation) -> Revision:
         """Move executors off overloaded nodes, else exchange executors between nodes; and set clocks."""
@@ -188,7 +188,7 @@ class ErStream:
         self._moved = {executor: at_s for executor, at_s in self._moved.items() if at_s not in undone}
         since_s = observation.at_s - self._params.cool * (observation.at_s - observation.since_s) + 1e-6
         moved = {e: at_s for e in topology.executors if (at_s := observation.executors[e.name].moved_s) is not None}
-        return {e for found in (moved, self._moved) for e, at_s in found.items() if at_s > since_s}
+        return {e for moved_at in (moved, self._moved) for e, at_s in moved_at.items() if at_s > since_s}
 
     def _exchange(
         self, topology: Topology, loads: PredictedLoads, rates: Rates, held: set[Executor]
@@ -208,10 +208,10 @@ class ErStream:
             known += [*here, *islice(empty, size - len(here))]
         inside = inside_of(topology, rates, len(used))
         nodes, everybody = np.zeros(many, dtype=np.int64), np.arange(many)
-        found, message = _fittest(self._params, inside, sizes, nodes, everybody, np.array(known))
-        if found is None:
+        fittest, message = _fittest(self._params, inside, sizes, nodes, everybody, np.array(known))
+        if fittest is None:
             return message
-        plan = {executor: used[at] for executor, at in zip(topology.executors, found, strict=True)}
+        plan = {executor: used[at] for executor, at in zip(topology.executors, fittest, strict=True)}
         exchange = reschedule(topology, loads, plan, rates, self._params.alpha, held)
         return replace(exchange, text=f"{exchange.text}; {message}") if message else exchange
 
@@ -261,8 +261,8 @@ class ErStream:
 
 def _stays(node: str, problem: Problem, observation: Observation) -> bool:
     """Return whether executors may stay on `node`."""
-    found = observation.nodes.get(node)
-    return problem.cluster.by_id[node].available and (found is None or found.available)
+    observed = observation.nodes.get(node)
+    return problem.cluster.by_id[node].available and (observed is None or observed.available)
 
 
 def _moves(topology: Topology, observation: Observation, loads: PredictedLoads) -> list[Move]:

@@ -44,13 +44,13 @@ def matched(slots: list[Slot], shared: list[SharedSlot]) -> list[Slot]:
         left.setdefault(slot.node, deque()).append(slot)
     loads = [(0, rank, node) for rank, node in enumerate(left)]
     heapify(loads)
-    found: dict[int, Slot] = {}
+    slot_of: dict[int, Slot] = {}
     for at in sorted(range(len(shared)), key=lambda at: -len(shared[at])):
         load, rank, node = heappop(loads)
-        found[at] = left[node].popleft()
+        slot_of[at] = left[node].popleft()
         if left[node]:
             heappush(loads, (load + len(shared[at]), rank, node))
-    return [found[at] for at in range(len(shared))]
+    return [slot_of[at] for at in range(len(shared))]
 
 
 class FlinkBalancedTasks:

@@ -21,14 +21,14 @@ def least_used(cluster: Cluster, free: FreeSlots, count: int) -> list[Slot]:
     used = [((size[node] - free.count(node)) / size[node], node) for node in slots]
     heapify(used)
     taken = dict.fromkeys(slots, 0)
-    found: list[Slot] = []
-    while len(found) < count:
+    chosen: list[Slot] = []
+    while len(chosen) < count:
         _, node = used[0]
-        found.append(next(slots[node]))
+        chosen.append(next(slots[node]))
         taken[node] += 1
         left = free.count(node) - taken[node]
         heapreplace(used, ((size[node] - left) / size[node] if left else float("inf"), node))
-    return found
+    return chosen
 
 
 class FlinkEvenSlots:

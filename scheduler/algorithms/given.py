@@ -84,9 +84,9 @@ def _in_short(origin: Origin) -> GivenPlacement:
     content = origin.plain
     if not isinstance(content, Mapping) or "scheduler" not in content:
         return origin.convert(GivenPlacement)
-    found = origin.convert(_PlaceOutput)
-    topologies = {name: GivenTopology(each.assignments) for name, each in found.topologies.items()}
-    return GivenPlacement(topologies, found.communication_schedule, found.frequencies_hz)
+    output = origin.convert(_PlaceOutput)
+    topologies = {name: GivenTopology(each.assignments) for name, each in output.topologies.items()}
+    return GivenPlacement(topologies, output.communication_schedule, output.frequencies_hz)
 
 
 class Given:
@@ -117,11 +117,11 @@ class Given:
             if topology.id not in given.topologies:
                 words = f"there is no topology {topology.id!r}{nearest(topology.id, given.topologies)}"
                 raise self._fault(("topologies",), words)
-            found = self._slots(problem, topology)
+            given_slots = self._slots(problem, topology)
             placed = assigned(workers[topology.id])
             message = ""
             for executor in waiting(topology, workers[topology.id]):
-                slot = found.get(executor)
+                slot = given_slots.get(executor)
                 reason = _why_not(problem, topology, slot, taken)
                 if reason:
                     message = message or f"{executor.name}: {reason}"
@@ -134,7 +134,7 @@ class Given:
         """Return the slots that the file has for executors of a topology."""
         assert isinstance(self._given, GivenPlacement)  # noqa: S101 - checked by `place`
         nodes = problem.cluster.by_id
-        found: dict[Executor, Slot] = {}
+        slot_of: dict[Executor, Slot] = {}
         for at, each in enumerate(self._given.topologies[topology.id].assignments):
             here = ("topologies", topology.id, "assignments", at)
             if each.executor not in topology.executor_named:
@@ -146,10 +146,10 @@ class Given:
             if not 0 <= each.slot < slots:
                 raise self._fault((*here, "slot"), f"got {each.slot}, and {each.node!r} has {slots} slots")
             executor = topology.executor_named[each.executor]
-            if executor in found:
+            if executor in slot_of:
                 raise self._fault((*here, "executor"), f"{each.executor!r} is listed twice")
-            found[executor] = Slot(each.node, each.slot)
-        return found
+            slot_of[executor] = Slot(each.node, each.slot)
+        return slot_of
 
     def _fault(self, steps: tuple[str | int, ...], words: str) -> InputError:
         """Return the error about a value of the file, or of the parameter if it has the content of one."""

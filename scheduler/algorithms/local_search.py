@@ -90,7 +90,7 @@ class LocalSearch:
         worker_weight = decimal(params.worker_weight) + decimal(hop)
         least: dict[frozenset[str], float | None] = {}
 
-        def attempt(instance: Instance, topologies: Sequence[Topology]) -> _Found | None:
+        def attempt(instance: Instance, topologies: Sequence[Topology]) -> _Candidate | None:
             placed = frozenset(topology.id for topology in topologies)
             aimed = Aimed(problem, placed, instance, aim)
             if aim.objective != "cut":
@@ -98,7 +98,7 @@ class LocalSearch:
                 least[placed] = None if bound is None else float(bound)
             # Placements of equal W may differ within nodes; compare several when that counts.
             weighs = worker_weight > 0 and params.executors_per_worker is not None
-            found: _Found | None = None
+            cheapest: _Candidate | None = None
             for seed in range(params.seed, params.seed + (CANDIDATES if weighs else 1)):
                 effort = Effort(looks_for(instance), lambda: perf_counter() > end)
                 efforts.append(effort)
@@ -115,20 +115,22 @@ class LocalSearch:
                 if params.executors_per_worker is not None:
                     workers = worker_numbers(instance, nodes, params.executors_per_worker, seed=seed)
                     cost += worker_weight * cut_between_workers(instance, nodes, workers)
-                if found is None or cost < found.cost:
-                    found = _Found(nodes, workers, cost)
-            return found
+                if cheapest is None or cost < cheapest.cost:
+                    cheapest = _Candidate(nodes, workers, cost)
+            return cheapest
 
-        topologies, failures, found = placeable(problem, attempt, params.memory)
+        topologies, failures, solution = placeable(problem, attempt, params.memory)
         details: dict[str, Any] = {"limit_hit": any(effort.cut_short for effort in efforts)}
-        parts = topology_parts(problem, topologies, found.node_of, found.worker_of) if found is not None else {}
+        parts = (
+            topology_parts(problem, topologies, solution.node_of, solution.worker_of) if solution is not None else {}
+        )
         plan = assemble(problem, parts, failures, details)
         bound = least.get(frozenset(topology.id for topology in topologies))
         return replace(plan, aim=aim, lower_bound=bound)
 
 
 @dataclass(frozen=True)
-class _Found:
+class _Candidate:
     """Placement on nodes and, where executors are split, workers."""
 
     node_of: list[int]

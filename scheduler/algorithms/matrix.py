@@ -163,7 +163,7 @@ class _Matrices:
         """Return the task and its new node with the smallest rise in cost among moves that even out loads."""
         demand, node_state = self._demand, self._ground
         best: tuple[int, int, int, str] | None = None
-        found: tuple[int, str] | None = None
+        cheapest: tuple[int, str] | None = None
         for tasks in movable.values():
             rank, executor = tasks[0]
             room = node_state.load[source] - demand.load[executor]
@@ -180,5 +180,5 @@ class _Matrices:
             for node in targets:
                 rise = (hops[node] - hops[source], rank, node_state.load[node], node)
                 if best is None or rise < best:
-                    best, found = rise, (executor, node)
-        return found
+                    best, cheapest = rise, (executor, node)
+        return cheapest

@@ -343,7 +343,7 @@ class _Refinement:
 
     def _exchange(self) -> bool:
         """Swap pairs that reduce the cut, in one pass over all vertices. Return whether a pair was found."""
-        found = False
+        exchanged = False
         for v, rates in enumerate(self._rate):
             source = self._part[v]
             if max(rates.values(), default=0) <= rates.get(source, 0):
@@ -356,9 +356,9 @@ class _Refinement:
                 if u is not None:
                     self._put(v, p)
                     self._put(u, source)
-                    found = True
+                    exchanged = True
                     break
-        return found
+        return exchanged
 
     def _partner(self, v: int, p: int, gain: int) -> int | None:
         """Return the member of `p` whose exchange with `v` reduces the cut most, or None."""

@@ -97,13 +97,13 @@ class PipelineLinear:
 
 def _links(topologies: Sequence[Topology]) -> list[tuple[int, int]]:
     """Return (source, destination) of every link, components numbered over all topologies in order."""
-    found: list[tuple[int, int]] = []
+    links: list[tuple[int, int]] = []
     first = 0
     for topology in topologies:
         number = {component.id: first + at for at, component in enumerate(topology.components)}
-        found.extend((number[source.id], number[destination.id]) for source, destination, _ in topology.links())
+        links.extend((number[source.id], number[destination.id]) for source, destination, _ in topology.links())
         first += len(number)
-    return found
+    return links
 
 
 def _matrices(grid: Distribution | None, layers: Sequence[tuple[list[int], list[Swap]]]) -> dict[str, Any]:

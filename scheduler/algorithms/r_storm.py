@@ -146,10 +146,10 @@ class _Walk:
         moves = self._params.variant != "rstorm_paper"
         for executor in order:
             kind = self._attempt.kinds[executor.component]
-            found = self._nearest(kind)
-            if found is None:
+            nearest = self._nearest(kind)
+            if nearest is None:
                 return executor
-            node, place = found
+            node, place = nearest
             self._attempt.put(node, place, kind, executor)
             self._log.append(node)
             if moves:
@@ -276,19 +276,19 @@ class _Open:
         for other in list(self._changed):
             self.head(other)
         aside: list[tuple[float, int]] = []
-        found: tuple[float, int] | None = None
-        while self._racks and found is None:
+        nearest: tuple[float, int] | None = None
+        while self._racks and nearest is None:
             distance, node = self._racks[0]
             head = self._head.get(self._rack[node])
             if head is None or (head[0] + self._other_rack, head[1]) != (distance, node):
                 heappop(self._racks)
             elif self._rack[node] != rack:
-                found = distance, node
+                nearest = distance, node
             else:
                 aside.append(heappop(self._racks))
         for entry in set(aside):
             heappush(self._racks, entry)
-        return found
+        return nearest
 
     def _holds(self, _: float, node: int, cpu: int, memory: int) -> bool:
         attempt = self._attempt

@@ -177,8 +177,8 @@ class _Least:
         """Return the first node that fits, or None; nodes that are gone stay so."""
         heap = self._heap
         aside: list[tuple[Any, str]] = []
-        found = None
-        while heap and found is None:
+        fitting = None
+        while heap and fitting is None:
             key, node = heap[0]
             now = self._key(node)
             if gone(node):
@@ -186,12 +186,12 @@ class _Least:
             elif now != key:
                 heapreplace(heap, (now, node))
             elif fits(node):
-                found = node
+                fitting = node
             else:
                 aside.append(heappop(heap))
         for entry in aside:
             heappush(heap, entry)
-        return found
+        return fitting
 
 
 def _fullness(load: int, capacity: int) -> tuple[bool, Fraction]:

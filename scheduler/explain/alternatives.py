@@ -61,15 +61,15 @@ def find_executor(problem: Problem, text: str) -> tuple[Topology, Executor]:
     """
     owner, _, name = text.rpartition("/")
     named = [t for t in problem.topologies if owner in ("", t.id)]
-    found = [t for t in named if name in t.executor_named]
-    if not found:
+    matching = [t for t in named if name in t.executor_named]
+    if not matching:
         several = len(problem.topologies) > 1
         choices = [f"{t.id}/{e}" if several else e for t in problem.topologies for e in t.executor_named]
         raise InputError(f"--why: unknown executor {text!r}{nearest(text, choices)}")
-    if len(found) > 1:
-        choice = " or ".join(f"{t.id}/{name}" for t in found)
-        raise InputError(f"--why: got {text!r}: {len(found)} topologies have such an executor; expected {choice}")
-    return found[0], found[0].executor_named[name]
+    if len(matching) > 1:
+        choice = " or ".join(f"{t.id}/{name}" for t in matching)
+        raise InputError(f"--why: got {text!r}: {len(matching)} topologies have such an executor; expected {choice}")
+    return matching[0], matching[0].executor_named[name]
 
 
 class MemoryRules(NamedTuple):
@@ -109,7 +109,7 @@ def explain_executor(
         rates.setdefault(node, []).append(rate)
     near = {node: fsum(values) for node, values in rates.items()}
     kept = fsum(near.values()) if here is None else near.get(here, 0.0)
-    found: list[Alternative] = []
+    alternatives: list[Alternative] = []
     for host in limits.hosts:
         if host.id == here:
             continue
@@ -117,9 +117,9 @@ def explain_executor(
         if observed is None:
             change = round(change)
         forbidden = tuple(limits.forbidding(host))
-        found.append(Alternative(host.id, w + change, change, forbidden))
-    found.sort(key=lambda each: each.change or 0)
-    return Why(topology.id, executor.name, here, w, tuple(found))
+        alternatives.append(Alternative(host.id, w + change, change, forbidden))
+    alternatives.sort(key=lambda each: each.change or 0)
+    return Why(topology.id, executor.name, here, w, tuple(alternatives))
 
 
 def _by_objective(
@@ -133,7 +133,7 @@ def _by_objective(
     joined: dict[str, Slot] = {}
     for each in sorted(set(placement.assignments.values())):
         joined.setdefault(each.node, each)
-    found: list[Alternative] = []
+    alternatives: list[Alternative] = []
     for host in limits.hosts:
         if host.id == here:
             continue
@@ -141,9 +141,9 @@ def _by_objective(
         there = _finite(problem, {**plan.placements, topology.id: replace(placement, assignments=moved)}, aim)
         change = None if there is None or value is None else there - value
         forbidden = tuple(limits.forbidding(host))
-        found.append(Alternative(host.id, there, change, forbidden))
-    found.sort(key=lambda each: (each.w is None, each.w or 0.0))
-    return Why(topology.id, executor.name, here, value, tuple(found))
+        alternatives.append(Alternative(host.id, there, change, forbidden))
+    alternatives.sort(key=lambda each: (each.w is None, each.w or 0.0))
+    return Why(topology.id, executor.name, here, value, tuple(alternatives))
 
 
 def _finite(problem: Problem, placements: Mapping[str, Placement], aim: Aim) -> float | None:

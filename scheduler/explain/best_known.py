@@ -64,19 +64,19 @@ def find_best_known(
             least = compute_lower_bound(everything)
         searched = least.best_found if small and least is not None else _searched(everything)
         optimum = None if least is None else least.optimum
-    found = {name: _valid_w(problem, plan, aim) for name, (problem, plan) in plans.items()}
-    values = {name: w for name, w in found.items() if w is not None}
+    values_of_plans = {name: _valid_w(problem, plan, aim) for name, (problem, plan) in plans.items()}
+    values = {name: w for name, w in values_of_plans.items() if w is not None}
     if searched is not None:
         values[SEARCH] = searched
     if not values:
         return dict.fromkeys(plans)
     if aim is not None and optimum is None:
-        optimum = _proven(plans, found, aim)
+        optimum = _proven(plans, values_of_plans, aim)
     best = min(values.values()) if optimum is None else optimum
     by = next(name for name, w in values.items() if _gap(w, best) == 0.0)
     return {
         name: BestKnown(best, by, optimum is not None, None if w is None else _gap(w, best))
-        for name, w in found.items()
+        for name, w in values_of_plans.items()
     }
 
 
@@ -96,10 +96,10 @@ def _searched(problem: Problem) -> int | float | None:
     return None if nodes is None else instance.in_rates(instance.cut(nodes))
 
 
-def _proven(plans: Mapping[str, tuple[Problem, Plan]], found: Mapping[str, float | None], aim: Aim) -> float | None:
+def _proven(plans: Mapping[str, tuple[Problem, Plan]], values: Mapping[str, float | None], aim: Aim) -> float | None:
     """Return the value of a plan that meets its own lower bound, if there is one."""
     for name, (_, plan) in plans.items():
-        value = found[name]
+        value = values[name]
         if value is not None and plan.aim == aim and plan.lower_bound is not None and value <= plan.lower_bound:
             return value
     return None

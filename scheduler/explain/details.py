@@ -138,10 +138,10 @@ class _Names:
         number = self.topologies.index(topology) if topology in self.topologies else topology
         if not _all_below([number], len(self.topologies)):
             return self
-        found = _Names(self._problem, self._hosts)
-        found._lists = OF_TOPOLOGY
-        found.executors = [executor.name for executor in self._problem.topologies[cast("int", number)].executors]
-        return found
+        names = _Names(self._problem, self._hosts)
+        names._lists = OF_TOPOLOGY
+        names.executors = [executor.name for executor in self._problem.topologies[cast("int", number)].executors]
+        return names
 
     def of(self, key: str, value: Any) -> Any:
         """Return `value` with names for the numbers under `key`, or unchanged where it has none."""

@@ -51,16 +51,16 @@ def cut_links(problem: Problem, placements: Mapping[str, Placement], most: int =
 
     Executors without a slot are ignored.
     """
-    found: list[CutLink] = []
+    links: list[CutLink] = []
     for topology in problem.topologies:
         assignments = placements[topology.id].assignments
         if problem.traffic is None:
-            found.extend(_declared_links(topology, {e: slot.node for e, slot in assignments.items()}))
+            links.extend(_declared_links(topology, {e: slot.node for e, slot in assignments.items()}))
         else:
             nodes = {e.name: slot.node for e, slot in assignments.items()}
-            found.extend(_observed_links(topology, nodes, problem.traffic))
-    found.sort(key=lambda link: -link.cut)
-    return tuple(link for link in found[:most] if link.cut > 0)
+            links.extend(_observed_links(topology, nodes, problem.traffic))
+    links.sort(key=lambda link: -link.cut)
+    return tuple(link for link in links[:most] if link.cut > 0)
 
 
 def _counted(topology: Topology, node_of: Mapping[Executor, str]) -> tuple[Classes, list[Counter[str]]]:
@@ -136,8 +136,8 @@ def heaviest_pairs(
             key = (edge.source, edge.destination)
             rates.setdefault(key[::-1] if key[::-1] in rates else key, []).append(edge.tuples_per_s)
     cut = [
-        CutPair(one, node_of[one], other, node_of[other], fsum(found))
-        for (one, other), found in rates.items()
+        CutPair(one, node_of[one], other, node_of[other], fsum(pair_rates))
+        for (one, other), pair_rates in rates.items()
         if node_of[one] != node_of[other]
     ]
     cut.sort(key=lambda pair: -pair.tuples_per_s)
@@ -149,19 +149,21 @@ def between_nodes(
 ) -> dict[tuple[str, str], float]:
     """Return pairs of `nodes`, in cluster order -> rate between them; pairs without traffic are left out."""
     place = {node.id: at for at, node in enumerate(problem.cluster.nodes)}
-    found: dict[tuple[str, str], list[float]] = {}
+    rates_between: dict[tuple[str, str], list[float]] = {}
     for topology in problem.topologies:
         assignments = placements[topology.id].assignments
         if problem.traffic is None:
-            _declared_between(topology, {e: slot.node for e, slot in assignments.items() if slot.node in nodes}, found)
+            _declared_between(
+                topology, {e: slot.node for e, slot in assignments.items() if slot.node in nodes}, rates_between
+            )
     if problem.traffic is not None:
         node_of = {e.name: slot.node for placement in placements.values() for e, slot in placement.assignments.items()}
         for edge in problem.traffic.edges:
             source, destination = node_of.get(edge.source), node_of.get(edge.destination)
             if source in nodes and destination in nodes and source is not None and destination is not None:
-                found.setdefault((source, destination), []).append(edge.tuples_per_s)
+                rates_between.setdefault((source, destination), []).append(edge.tuples_per_s)
     summed: dict[tuple[str, str], list[float]] = {}
-    for (one, other), rates in found.items():
+    for (one, other), rates in rates_between.items():
         if one != other:
             key = (one, other) if place[one] < place[other] else (other, one)
             summed.setdefault(key, []).extend(rates)
@@ -170,18 +172,18 @@ def between_nodes(
 
 
 def _declared_between(
-    topology: Topology, node_of: Mapping[Executor, str], found: dict[tuple[str, str], list[float]]
+    topology: Topology, node_of: Mapping[Executor, str], rates_between: dict[tuple[str, str], list[float]]
 ) -> None:
     classes, where = _counted(topology, node_of)
     for one, others in enumerate(classes.linked):
         for other in others:
             if other == one:
                 for a, b in combinations(where[one], 2):
-                    found.setdefault((a, b), []).append(where[one][a] * where[one][b])
+                    rates_between.setdefault((a, b), []).append(where[one][a] * where[one][b])
             elif other > one:
                 for a, times in where[one].items():
                     for b, more in where[other].items():
-                        found.setdefault((a, b), []).append(times * more)
+                        rates_between.setdefault((a, b), []).append(times * more)
 
 
 MOST_SEARCHED = 100
@@ -234,10 +236,10 @@ def compute_lower_bound(problem: Problem) -> LowerBound:
     solution = solve(instance, budget.over, seed=0, found=_never)  # the first search has its own step limit
     if solution is None:
         return LowerBound(None, None, None, "no placement was found that keeps to all capacities")
-    found = instance.in_rates(solution.cut)
+    cut_rate = instance.in_rates(solution.cut)
     if solution.proven:
-        return LowerBound(found, found, found, "")
-    return LowerBound(solution.least_rate, None, found, "the search ended without a proof")
+        return LowerBound(cut_rate, cut_rate, cut_rate, "")
+    return LowerBound(solution.least_rate, None, cut_rate, "the search ended without a proof")
 
 
 def unsettled(problem: Problem) -> Problem:

@@ -117,16 +117,16 @@ def why_left_alone(node: Node, shared: Collection[str] = ()) -> str:
     return "it is on one machine with other nodes" if node.id in shared else ""
 
 
-def present_hz(node: Node, found: ObservedNode) -> float:
+def present_hz(node: Node, observed: ObservedNode) -> float:
     """Return the clock that was set on a node that offers clocks: its highest if none was."""
-    return found.asked_hz or float(max(node.frequencies_hz or (0,)))
+    return observed.asked_hz or float(max(node.frequencies_hz or (0,)))
 
 
-def clock_ratio(node: Node, found: ObservedNode) -> float:
+def clock_ratio(node: Node, observed: ObservedNode) -> float:
     """Return the measured clock (else the one that was set) as a share of the node's highest one; 1 where unknown."""
     if not node.frequencies_hz:
         return 1.0
-    return (found.hz or present_hz(node, found)) / max(node.frequencies_hz)
+    return (observed.hz or present_hz(node, observed)) / max(node.frequencies_hz)
 
 
 def utilisations(cluster: Cluster, loads: PredictedLoads, frequencies: Mapping[str, int]) -> dict[str, float]:
@@ -181,14 +181,14 @@ class ClockControl:
         """Return node -> clock that was set, as a share of the highest one, for nodes whose clock is chosen here."""
         shared = sharing(cluster)
         return {
-            node.id: min(1.0, self._now(node, found) / max(node.frequencies_hz or (1,)))
+            node.id: min(1.0, self._now(node, observed) / max(node.frequencies_hz or (1,)))
             for node in cluster.nodes
-            if (found := observation.nodes.get(node.id)) is not None and not why_left_alone(node, shared)
+            if (observed := observation.nodes.get(node.id)) is not None and not why_left_alone(node, shared)
         }
 
-    def _now(self, node: Node, found: ObservedNode) -> float:
+    def _now(self, node: Node, observed: ObservedNode) -> float:
         """Return the present clock: the one that was wanted, where it was set to nearly that."""
-        now, wanted = present_hz(node, found), self._wanted.get(node.id)
+        now, wanted = present_hz(node, observed), self._wanted.get(node.id)
         return now if wanted is None or abs(now - wanted) > ROUNDED_HZ else wanted
 
     def answer(
@@ -215,11 +215,11 @@ class ClockControl:
         nodes: dict[str, Any] = {}
         power: list[float | None] = []
         for node in cluster.available:
-            found = observation.nodes.get(node.id)
+            observed = observation.nodes.get(node.id)
             always = why_left_alone(node, shared)
-            alone = always or _why_not_judged(node, found, loads, path)
-            now = 0.0 if always or found is None else self._now(node, found)
-            if alone or found is None or path is None:
+            alone = always or _why_not_judged(node, observed, loads, path)
+            now = 0.0 if always or observed is None else self._now(node, observed)
+            if alone or observed is None or path is None:
                 nodes[node.id] = {"left_alone": alone}
                 self._answers.pop(node.id, None)
                 highest = max(node.frequencies_hz or (0,))
@@ -227,14 +227,14 @@ class ClockControl:
                     frequencies[node.id] = highest
                     nodes[node.id] |= {"binding": "overloaded", "hz": highest}
             else:
-                wanted = _wanted(node, found, now, loads, path, critical, self._p_min, self._view)
+                wanted = _wanted(node, observed, now, loads, path, critical, self._p_min, self._view)
                 last, windows = self._answers.get(node.id, (0, 0))
                 windows = 0 if received else windows + 1 if last == wanted.hz else 1
                 self._answers[node.id] = wanted.hz, windows
                 if wanted.hz > wanted.now_hz or (wanted.hz < wanted.now_hz and windows >= EQUAL_ANSWERS):
                     frequencies[node.id] = wanted.hz
                 nodes[node.id] = {**wanted.account, "windows": windows, "sets": node.id in frequencies}
-            power.append(_predicted_watts(node, found, loads, frequencies.get(node.id)))
+            power.append(_predicted_watts(node, observed, loads, frequencies.get(node.id)))
         self._wanted |= frequencies
         known = [each for each in power if each is not None]
         known_path = bool(path and path.seconds)
@@ -251,10 +251,10 @@ class ClockControl:
     def _path(self, cluster: Cluster, topology: Topology, observation: Observation) -> CriticalPath | None:
         """Return the longest path at the highest clocks, by the last delays that were measured."""
         for executor in topology.executors:
-            found = observation.executors[executor.name]
-            if found.delay_s is not None:
-                node, there = cluster.by_id[found.node], observation.nodes.get(found.node)
-                self._delay[executor] = found.delay_s * (1.0 if there is None else clock_ratio(node, there))
+            observed = observation.executors[executor.name]
+            if observed.delay_s is not None:
+                node, there = cluster.by_id[observed.node], observation.nodes.get(observed.node)
+                self._delay[executor] = observed.delay_s * (1.0 if there is None else clock_ratio(node, there))
         return None if topology.cycle else critical_path(topology, self._delay)
 
 
@@ -267,9 +267,9 @@ class _Wanted:
     account: Mapping[str, Any]
 
 
-def _why_not_judged(node: Node, found: ObservedNode | None, loads: PredictedLoads, path: CriticalPath | None) -> str:
+def _why_not_judged(node: Node, observed: ObservedNode | None, loads: PredictedLoads, path: CriticalPath | None) -> str:
     """Return why no clock is chosen for a node in this window, or an empty text."""
-    if found is None or found.load is None:
+    if observed is None or observed.load is None:
         return "its load was not measured"
     if not loads.on(node.id):
         return "no executor runs on it"
@@ -291,7 +291,7 @@ def _is_hot(node: Node, loads: PredictedLoads, now_hz: float) -> bool:
 
 def _wanted(
     node: Node,
-    found: ObservedNode,
+    observed: ObservedNode,
     now: float,
     loads: PredictedLoads,
     path: CriticalPath,
@@ -301,10 +301,10 @@ def _wanted(
 ) -> _Wanted:
     """Return the clock that a node is to have; `now` is its present one."""
     offered, model, bound, here = node.frequencies_hz, node.power, loads.bound[node.id], loads.on(node.id)
-    if not offered or model is None or found.load is None:
+    if not offered or model is None or observed.load is None:
         raise ValueError(f"{node.id} is to be left alone")
     highest, reference = max(offered), reference_hz(model, offered)
-    load = (found.load * clock_ratio(node, found) + _added(node, loads)) * highest / reference
+    load = (observed.load * clock_ratio(node, observed) + _added(node, loads)) * highest / reference
     p_slack = path.performance(here)
     p_req = max(p_min, p_slack)
     theta = fsum(path.delay[executor] for executor in here) / len(here)
@@ -330,14 +330,14 @@ def _wanted(
     return _Wanted(now, hz, account)
 
 
-def _predicted_watts(node: Node, found: ObservedNode | None, loads: PredictedLoads, hz: int | None) -> float | None:
+def _predicted_watts(node: Node, observed: ObservedNode | None, loads: PredictedLoads, hz: int | None) -> float | None:
     """Return the power of a node after the answer, or None without model or load."""
-    if node.power is None or found is None or found.load is None:
+    if node.power is None or observed is None or observed.load is None:
         return None
     added = _added(node, loads)
     if not node.frequencies_hz:
-        return watts(node.power, 1.0, max(0.0, found.load + added))
-    highest, now = max(node.frequencies_hz), clock_ratio(node, found)
+        return watts(node.power, 1.0, max(0.0, observed.load + added))
+    highest, now = max(node.frequencies_hz), clock_ratio(node, observed)
     scale = highest / reference_hz(node.power, node.frequencies_hz)
-    load = max(0.0, (found.load * now + added) * scale)
+    load = max(0.0, (observed.load * now + added) * scale)
     return watts(node.power, now * scale if hz is None else hz / highest * scale, load)

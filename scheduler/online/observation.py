@@ -254,7 +254,7 @@ class Observation(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True,
     @property
     def places(self) -> dict[str, Slot]:
         """Executor's name -> slot."""
-        return {name: Slot(found.node, found.slot) for name, found in self.executors.items()}
+        return {name: Slot(executor.node, executor.slot) for name, executor in self.executors.items()}
 
     @cached_property
     def measured(self) -> KeyFigures:
@@ -287,8 +287,8 @@ class Observation(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True,
                 Edge(edge.source, edge.destination, edge.tuples_per_s, edge.bytes_per_s or 0.0)
                 for edge in self.traffic.edges
             ),
-            {name: found.load for name, found in self.executors.items()},
-            {name: found.load for name, found in self.nodes.items() if found.load is not None},
+            {name: executor.load for name, executor in self.executors.items()},
+            {name: node.load for name, node in self.nodes.items() if node.load is not None},
         )
 
 
@@ -323,12 +323,14 @@ def observation_of(document: Document) -> Located[Observation]:
     Raises:
         InputError: it is invalid; the message names file, line, key and value.
     """
-    found = document.convert(Observation)
-    if math.isnan(found.since_s):
-        found = structs.replace(found, since_s=found.at_s - found.samples * found.sample_s)
-    if found.at_s <= found.since_s:
-        raise document.error(("at_s",), f"{found.at_s:g} is not after since_s, {found.since_s:g}")
-    return Located(found, document.origin)
+    observation = document.convert(Observation)
+    if math.isnan(observation.since_s):
+        observation = structs.replace(
+            observation, since_s=observation.at_s - observation.samples * observation.sample_s
+        )
+    if observation.at_s <= observation.since_s:
+        raise document.error(("at_s",), f"{observation.at_s:g} is not after since_s, {observation.since_s:g}")
+    return Located(observation, document.origin)
 
 
 def with_places(located: Located[Observation], problem: Problem) -> Located[Observation]:
@@ -337,7 +339,7 @@ def with_places(located: Located[Observation], problem: Problem) -> Located[Obse
     Raises:
         InputError: an executor of the topology has none; the message names file and line.
     """
-    found, origin = located.value, located.origin
+    observation, origin = located.value, located.origin
     (topology,) = problem.topologies
     running = {
         name: (worker.node, worker.slot)
@@ -345,8 +347,8 @@ def with_places(located: Located[Observation], problem: Problem) -> Located[Obse
         if worker.topology == topology.id
         for name in worker.executors
     }
-    executors = dict(found.executors)
-    for name, executor in found.executors.items():
+    executors = dict(observation.executors)
+    for name, executor in observation.executors.items():
         if executor.node or (name not in topology.executor_named and name not in running):
             continue
         if name not in running:
@@ -354,7 +356,7 @@ def with_places(located: Located[Observation], problem: Problem) -> Located[Obse
             raise (origin / "executors" / name).error(what)
         node, slot = running[name]
         executors[name] = structs.replace(executor, node=node, slot=slot)
-    return Located(structs.replace(found, executors=executors), origin)
+    return Located(structs.replace(observation, executors=executors), origin)
 
 
 def check_observed(located: Located[Observation], problem: Problem) -> None:
@@ -363,23 +365,23 @@ def check_observed(located: Located[Observation], problem: Problem) -> None:
     Raises:
         InputError: the message names file, line, key and value.
     """
-    found, origin = located.value, located.origin
+    observation, origin = located.value, located.origin
     (topology,) = problem.topologies
     known, nodes = topology.executor_named, problem.cluster.by_id
-    for name, executor in found.executors.items():
+    for name, executor in observation.executors.items():
         here = origin / "executors" / name
         _check_known(here, "executor", name, known)
         _check_known(here / "node", "node", executor.node, nodes)
         slots = nodes[executor.node].slots
         if executor.slot >= slots:
             raise (here / "slot").error(f"slot {executor.slot} is beyond the {slots} slots of {executor.node!r}")
-    missing = [name for name in known if name not in found.executors]
+    missing = [name for name in known if name not in observation.executors]
     if missing:
         raise (origin / "executors").error(f"the executor {missing[0]!r} is missing")
-    for at, edge in enumerate(found.traffic.edges):
+    for at, edge in enumerate(observation.traffic.edges):
         for key, name in (("from", edge.source), ("to", edge.destination)):
             _check_known(origin / "traffic" / "edges" / at / key, "executor", name, known)
-    for name in found.nodes:
+    for name in observation.nodes:
         _check_known(origin / "nodes" / name, "node", name, nodes)
 
 

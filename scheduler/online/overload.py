@@ -94,16 +94,16 @@ class Relief:
     @property
     def account(self) -> dict[str, Any]:
         """The same in JSON types."""
-        found: dict[str, Any] = {"node": self.node, "load": round(self.load, 6), "bound": self.bound}
+        entry: dict[str, Any] = {"node": self.node, "load": round(self.load, 6), "bound": self.bound}
         if self.victim is None or self.target is None:
-            found |= {"outcome": self._why_none, "executor": None, "to": None, "stage": "none", "local_traffic": None}
+            entry |= {"outcome": self._why_none, "executor": None, "to": None, "stage": "none", "local_traffic": None}
         else:
-            found |= {"outcome": "move", "executor": self.victim.name, "to": self.target.node}
-            found |= {"stage": self.target.stage, "local_traffic": self.local}
+            entry |= {"outcome": "move", "executor": self.victim.name, "to": self.target.node}
+            entry |= {"stage": self.target.stage, "local_traffic": self.local}
         # The last ones and the target.
         chosen = [each for each in self.candidates[:-MOST_CANDIDATES] if each is self.target]
         candidates = [candidate.account for candidate in (*chosen, *self.candidates[-MOST_CANDIDATES:])]
-        return found | {"tried": self.tried, "skipped": self.skipped, "candidates": candidates}
+        return entry | {"tried": self.tried, "skipped": self.skipped, "candidates": candidates}
 
 
 def relieve(
@@ -127,27 +127,27 @@ def relieve(
     if not overloaded or not most_moves:
         return []
     relief = _Relieving(topology, loads, rates, overloaded, {*held, *(e for e in loads.place if not loads.work(e))})
-    found: list[Relief] = []
+    reliefs: list[Relief] = []
     for node in overloaded:
         for _ in range(most_moves):
             if not loads.is_overloaded(node):
                 break
-            found.append(relief.of(node))
-            if found[-1].victim is None:
+            reliefs.append(relief.of(node))
+            if reliefs[-1].victim is None:
                 break
-    return found
+    return reliefs
 
 
 def vacate(topology: Topology, loads: PredictedLoads, rates: Rates, nodes: Collection[str]) -> list[Relief]:
     """Return the decisions about all executors on nodes that are to be left. `loads` is updated with the moves."""
     relief = _Relieving(topology, loads, rates, nodes, ())
-    found: list[Relief] = []
+    reliefs: list[Relief] = []
     for node in sorted(nodes):
         while loads.on(node):
-            found.append(relief.of(node))
-            if found[-1].victim is None:
+            reliefs.append(relief.of(node))
+            if reliefs[-1].victim is None:
                 break
-    return found
+    return reliefs
 
 
 class _Relieving:

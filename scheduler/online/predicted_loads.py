@@ -48,9 +48,9 @@ class PredictedLoads:
         places = observation.places
         self.place = {executor: places[executor.name].node for executor in topology.executors}
         self.observed = {
-            node.id: found.load * clock.get(node.id, 1.0)
+            node.id: observed.load * clock.get(node.id, 1.0)
             for node in problem.cluster.nodes
-            if (found := observation.nodes.get(node.id)) is not None and found.load is not None
+            if (observed := observation.nodes.get(node.id)) is not None and observed.load is not None
         }
         self.load = dict(self.observed)
         self.bound = {node.id: bound if node.max_load is None else node.max_load for node in problem.cluster.nodes}
@@ -163,4 +163,4 @@ def _speeds(nodes: tuple[Node, ...], wanted: set[str]) -> dict[str, float]:
     except LackingNodeError:
         return {}
     cores = {node.id: node.sockets * node.cores for node in chosen}
-    return {found.node: found.power / cores[found.node] for found in ranked}
+    return {each.node: each.power / cores[each.node] for each in ranked}

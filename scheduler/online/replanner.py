@@ -61,10 +61,10 @@ class ReplanRules:
     first: bool = False
     once: bool = False
 
-    def gain(self, found: Replanned) -> str:
+    def gain(self, replanned: Replanned) -> str:
         """Return what a plan saves, or an empty text for too little."""
-        if self.min_gain_percent is None or found.saves(self.min_gain_percent):
-            return f"{found.cut_now:.6g} -> {found.cut_plan:.6g} tuples/s between nodes"
+        if self.min_gain_percent is None or replanned.saves(self.min_gain_percent):
+            return f"{replanned.cut_now:.6g} -> {replanned.cut_plan:.6g} tuples/s between nodes"
         return ""
 
 
@@ -135,12 +135,12 @@ def by_plan(
     last = last_applied_s(observation)
     away = stranded(problem, observation)
     pressing: dict[Reason, Urgent] = {"nodes": Urgent(away, len(away), 0)} if away else {}
-    pressing |= {reason: found for reason, found in urgent.items() if found.subjects}
+    pressing |= {reason: each for reason, each in urgent.items() if each.subjects}
     details: dict[str, Any] = {
         "last_applied_s": last,
         "every_s": rules.every_s,
         "min_gain_percent": rules.min_gain_percent,
-        "urgent": {reason: list(found.subjects) for reason, found in pressing.items()},
+        "urgent": {reason: list(each.subjects) for reason, each in pressing.items()},
     }
     if not pressing and last is not None and rules.once:
         details |= trigger("once", last, None)
@@ -148,30 +148,34 @@ def by_plan(
     if not pressing and last is not None and observation.at_s - last < rules.every_s:
         details |= trigger("every_s", observation.at_s - last, rules.every_s)
         return Revision(text=f"the last revision was {observation.at_s - last:.0f} s ago", details=details)
-    found = replan(problem, observation, place)
-    details |= replan_details(found)
+    replanned = replan(problem, observation, place)
+    details |= replan_details(replanned)
     if pressing:
         details |= next(trigger(reason, each.value, each.threshold) for reason, each in pressing.items())
     elif rules.first and last is None:
         details |= trigger("first", None, None)
     else:
-        details |= trigger("gain_percent", found.gain_percent, rules.min_gain_percent)
-    if found.message:
-        return Revision(text=f"no plan: {found.message}", details=details)
-    if not found.moves:
-        if found.schedule is None:
+        details |= trigger("gain_percent", replanned.gain_percent, rules.min_gain_percent)
+    if replanned.message:
+        return Revision(text=f"no plan: {replanned.message}", details=details)
+    if not replanned.moves:
+        if replanned.schedule is None:
             return Revision(text="the plan is what runs", details=details)
         text = "the plan has another communication schedule for what runs"
-        return Revision("schedule", text, schedule=found.schedule, details=details)
+        return Revision("schedule", text, schedule=replanned.schedule, details=details)
     revision = partial(
-        Revision, moves=found.moves, schedule=found.schedule, expects=expected_of_plan(found), details=details
+        Revision,
+        moves=replanned.moves,
+        schedule=replanned.schedule,
+        expects=expected_of_plan(replanned),
+        details=details,
     )
     for reason, (subjects, _, _, words) in pressing.items():
         text = f"{', '.join(subjects[:3])}{', ...' if len(subjects) > 3 else ''}: {words or WORDS[reason]}"
         return revision(reason, text)
     if rules.first and last is None:
         return revision("cut", "the first plan by observed rates")
-    text = rules.gain(found) if accept is None else accept(found)
+    text = rules.gain(replanned) if accept is None else accept(replanned)
     if text:
         return revision("cut", text)
     return _with_other_nodes(problem, observation, place, details) or Revision(
@@ -223,12 +227,12 @@ WORDS: Mapping[Reason, str] = {
 }
 
 
-def replan_details(found: Replanned) -> dict[str, Any]:
+def replan_details(replanned: Replanned) -> dict[str, Any]:
     """Return what a plan would do, for the details of a decision."""
     return {
-        "cut": {"now": found.cut_now, "plan": found.cut_plan},
-        "moves_before_renaming": found.named,
-        "moves_after_renaming": len(found.moves),
+        "cut": {"now": replanned.cut_now, "plan": replanned.cut_plan},
+        "moves_before_renaming": replanned.named,
+        "moves_after_renaming": len(replanned.moves),
     }
 
 
@@ -237,9 +241,9 @@ def trigger(name: str, value: float | None, threshold: float | None) -> dict[str
     return {"trigger": {"name": name, "value": value, "threshold": threshold}}
 
 
-def expected_of_plan(found: Replanned) -> Expected:
+def expected_of_plan(replanned: Replanned) -> Expected:
     """Return the prediction of a plan."""
-    return Expected(found.cut_plan, clamped(found.load_plan))
+    return Expected(replanned.cut_plan, clamped(replanned.load_plan))
 
 
 def by_placing_waiting(problem: Problem, observation: Observation, place: Callable[[Problem], Plan]) -> Revision:

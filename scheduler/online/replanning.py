@@ -96,18 +96,18 @@ def replan(problem: Problem, observation: Observation, place: Callable[[Problem]
     In a run with a communication schedule, nodes cannot join it while others leave it: a plan that needs this is made
     again for the nodes of the present schedule.
     """
-    found = _replan(problem, observation, place)
+    replanned = _replan(problem, observation, place)
     present = observation.schedule
     if present is None:
-        return found
-    after = {move.target.node for move in found.moves}
+        return replanned
+    after = {move.target.node for move in replanned.moves}
     before = {slot.node for slot in observation.places.values()}
     joining = not after <= set(present.nodes)
-    if joining and (found.schedule is None or not before <= set(found.schedule.nodes)):
+    if joining and (replanned.schedule is None or not before <= set(replanned.schedule.nodes)):
         nodes = [replaced(n, available=n.available and n.id in present.nodes) for n in problem.cluster.nodes]
         within = replace(problem, cluster=replaced(problem.cluster, nodes=tuple(nodes)))
         return _replan(within, observation, place)
-    return found
+    return replanned
 
 
 def _replan(problem: Problem, observation: Observation, place: Callable[[Problem], Plan]) -> Replanned:
@@ -118,7 +118,7 @@ def _replan(problem: Problem, observation: Observation, place: Callable[[Problem
     placement = plan.placements[topology.id]
     if placement.status != "placed":
         return Replanned((), 0, cut_now, cut_now, {}, message=placement.message)
-    state = {topology.executor_named[name]: found.state_bytes for name, found in observation.executors.items()}
+    state = {topology.executor_named[name]: observed.state_bytes for name, observed in observation.executors.items()}
     target = renamed_slots(problem, now, placement.assignments, state)
     moves = tuple(
         Move(topology.id, executor, now[executor], target[executor])
@@ -163,9 +163,9 @@ def loads_after(problem: Problem, observation: Observation, slots: Mapping[Execu
     for executor, slot in slots.items():
         points.setdefault(slot.node, []).append(observation.executors[executor.name].load)
     return {
-        name: found.base + fsum(points.get(name, ())) / problem.cluster.by_id[name].cpu_points
-        for name, found in observation.nodes.items()
-        if found.base is not None and problem.cluster.by_id[name].cpu_points
+        name: node.base + fsum(points.get(name, ())) / problem.cluster.by_id[name].cpu_points
+        for name, node in observation.nodes.items()
+        if node.base is not None and problem.cluster.by_id[name].cpu_points
     }
 
 
@@ -193,7 +193,7 @@ def renamed_slots(
     def common(one: Group, other: Group) -> int:
         return sum(weight[executor] for executor in one & other)
 
-    found: dict[Executor, Slot] = {}
+    renamed: dict[Executor, Slot] = {}
     for nodes in _equal_nodes(problem):
         kept = {
             mine: {
@@ -208,8 +208,8 @@ def renamed_slots(
         free = [node for node in nodes if node not in home.values()]
         for mine in kept:
             node = home.get(mine) or free.pop(free.index(mine) if mine in free else 0)
-            found.update(_slots_on(problem, node, planned[mine], running.get(node, {}), common))
-    return found
+            renamed.update(_slots_on(problem, node, planned[mine], running.get(node, {}), common))
+    return renamed
 
 
 def _groups(slots: Mapping[Executor, Slot]) -> dict[str, dict[Slot, Group]]:
@@ -217,10 +217,10 @@ def _groups(slots: Mapping[Executor, Slot]) -> dict[str, dict[Slot, Group]]:
     members: dict[Slot, set[Executor]] = {}
     for executor, slot in slots.items():
         members.setdefault(slot, set()).add(executor)
-    found: dict[str, dict[Slot, Group]] = {}
+    groups: dict[str, dict[Slot, Group]] = {}
     for slot, executors in members.items():
-        found.setdefault(slot.node, {})[slot] = frozenset(executors)
-    return found
+        groups.setdefault(slot.node, {})[slot] = frozenset(executors)
+    return groups
 
 
 def _met(groups: Mapping[Slot, Group], now: Mapping[Executor, Slot]) -> list[str]:

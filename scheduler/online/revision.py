@@ -135,7 +135,7 @@ def in_file(revision: Revision | None, topology: str) -> AnswerInFile:
     """Return the form of a checked answer in files; `topology` names the one that runs."""
     if revision is None:
         return AnswerInFile(None)
-    found = RevisionInFile(
+    written = RevisionInFile(
         reason=revision.reason,
         moves=tuple(MoveInFile(topology, m.executor.name, m.source, m.target) for m in revision.moves),
         parallelism=dict(revision.parallelism),
@@ -145,7 +145,7 @@ def in_file(revision: Revision | None, topology: str) -> AnswerInFile:
         wave=revision.wave,
         expects=revision.expects,
     )
-    return AnswerInFile(found if revision.changes else None, revision.text, dict(revision.details))
+    return AnswerInFile(written if revision.changes else None, revision.text, dict(revision.details))
 
 
 def revision_of(answer: AnswerInFile) -> Revision | None:
@@ -154,20 +154,20 @@ def revision_of(answer: AnswerInFile) -> Revision | None:
     Raises:
         ValueError: a name is not that of an executor.
     """
-    found = answer.revision
-    if found is None:
+    written = answer.revision
+    if written is None:
         said = answer.text or answer.details
         return Revision(text=answer.text, details=answer.details) if said else None
     return Revision(
-        reason=found.reason,  # type: ignore[arg-type]  # checked before it was written
+        reason=written.reason,  # type: ignore[arg-type]  # checked before it was written
         text=answer.text,
-        moves=tuple(Move(m.topology, Executor.named(m.executor), m.source, m.target) for m in found.moves),
-        parallelism=found.parallelism,
-        added={Executor.named(name): slot for name, slot in found.added.items()},
-        frequencies=found.frequencies_hz,
-        schedule=found.schedule,
-        wave=found.wave,
-        expects=found.expects,
+        moves=tuple(Move(m.topology, Executor.named(m.executor), m.source, m.target) for m in written.moves),
+        parallelism=written.parallelism,
+        added={Executor.named(name): slot for name, slot in written.added.items()},
+        frequencies=written.frequencies_hz,
+        schedule=written.schedule,
+        wave=written.wave,
+        expects=written.expects,
         details=answer.details,
     )
 
@@ -189,11 +189,11 @@ def average(samples: Sequence[tuple[float, int]], kind: Average, newest: float =
     if not number:
         raise ValueError("an average of no samples")
     if kind == "ewma":
-        result = samples[0][0]
+        averaged = samples[0][0]
         for value, times in samples:
             kept = (1 - newest) ** times
-            result = kept * result + (1 - kept) * value
-        return result
+            averaged = kept * averaged + (1 - kept) * value
+        return averaged
     total = fsum(value * times for value, times in samples)
     if kind == "trimmed" and number > 2:
         values = [value for value, times in samples if times]

@@ -84,8 +84,8 @@ class ObservedDemand:
 
     def _observed(self, problem: Problem, traffic: Traffic) -> tuple[int, list[dict[int, int]]]:
         number_of: dict[str, int] = {}
-        for executor, found in enumerate(self.executors):
-            number_of.setdefault(found.name, executor)
+        for executor, observed in enumerate(self.executors):
+            number_of.setdefault(observed.name, executor)
         pairs = [
             (number_of[edge.source], number_of[edge.destination], edge.tuples_per_s)
             for edge in traffic.edges
@@ -132,21 +132,21 @@ class KindLocations:
 
     def rate_by_node(self, executor: int) -> dict[str, int]:
         """Return node -> rate between `executor`, which must not be on any node, and the executors there."""
-        found: dict[str, int] = {}
+        rates: dict[str, int] = {}
         for other, rate in self._demand.near[self._demand.kind[executor]].items():
             for node, count in self._count[other].items():
-                found[node] = found.get(node, 0) + rate * count
-        return found
+                rates[node] = rates.get(node, 0) + rate * count
+        return rates
 
 
 def _resident(problem: Problem, loads: Loads) -> list[float]:
     """Return the load per node of topologies outside this round."""
     ours = {topology.id for topology in problem.topologies}
-    found: dict[str, list[float]] = {node.id: [] for node in problem.cluster.nodes}
+    loads_on: dict[str, list[float]] = {node.id: [] for node in problem.cluster.nodes}
     for worker in problem.existing:
         if worker.topology not in ours:
-            found[worker.node].extend(loads.of_outside_executor(name) for name in worker.executors)
-    return [fsum(values) for values in found.values()]
+            loads_on[worker.node].extend(loads.of_outside_executor(name) for name in worker.executors)
+    return [fsum(values) for values in loads_on.values()]
 
 
 @dataclass(frozen=True)

@@ -91,7 +91,7 @@ def requirements(topology: Topology, observation: Observation) -> dict[str, Requ
     due, emitted = observation.source.due_per_s or 0.0, observation.source.emitted_per_s or 0.0
     lag = due / emitted if min(due, emitted) > LEAST else 1.0
     grown: dict[str, float] = {}  # component -> growth of what it emits
-    found: dict[str, Requirement] = {}
+    requirement_of: dict[str, Requirement] = {}
     for name in topology.order:
         component = topology.component[name]
         executors = [observation.executors[executor.name] for executor in topology.executors_of(name)]
@@ -103,8 +103,8 @@ def requirements(topology: Topology, observation: Observation) -> dict[str, Requ
         # What cannot be scaled emits no more than its busiest executor can.
         limit = MOST_GROWTH if required.scalable or busiest < LEAST else max(100 / busiest, 1.0)
         grown[name] = min(required.growth, limit)
-        found[name] = required
-    return found
+        requirement_of[name] = required
+    return requirement_of
 
 
 def _of_spout(executors: Sequence[ObservedExecutor], lag: float) -> Requirement:

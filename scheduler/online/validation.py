@@ -173,9 +173,9 @@ def _move_faults(problem: Problem, observation: Observation, revision: Revision)
 
 
 def _scaling_faults(problem: Problem, revision: Revision) -> Iterator[str]:
-    for what, found in (("parallelism", revision.parallelism), ("added", revision.added)):
-        if not isinstance(found, Mapping):
-            yield f"{what} is {kind_of(found)}, a mapping was expected"
+    for what, value in (("parallelism", revision.parallelism), ("added", revision.added)):
+        if not isinstance(value, Mapping):
+            yield f"{what} is {kind_of(value)}, a mapping was expected"
     (topology,) = problem.topologies
     for component, size in _mapping(revision.parallelism).items():
         what = f"parallelism: {component!r}"
@@ -206,8 +206,8 @@ def _scaling_faults(problem: Problem, revision: Revision) -> Iterator[str]:
             yield f"moves: {move.executor.name} moves, and `parallelism` removes it"
 
 
-def _mapping(found: object) -> Mapping[Any, Any]:
-    return found if isinstance(found, Mapping) else {}
+def _mapping(value: object) -> Mapping[Any, Any]:
+    return value if isinstance(value, Mapping) else {}
 
 
 def _rescaled(topology: Topology, revision: Revision) -> Topology:
@@ -255,10 +255,10 @@ def _schedule_faults(problem: Problem, observation: Observation, revision: Revis
 
 def _moves(revision: Revision) -> list[Move]:
     """Return the moves that are well-formed."""
-    found = revision.moves if isinstance(revision.moves, Sequence) else ()
+    moves = revision.moves if isinstance(revision.moves, Sequence) else ()
     return [
         move
-        for move in found
+        for move in moves
         if isinstance(move, Move) and isinstance(move.executor, Executor) and isinstance(move.target, Slot)
     ]
 

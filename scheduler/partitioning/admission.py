@@ -34,9 +34,9 @@ def placeable(
         if len(together) > 1:
             instance = instance_of(problem, [*admitted, topology], memory_counts)
             reason = why_not(instance, [*admitted, topology])
-            found = None if reason else attempt(instance, [*admitted, topology])
-            if found is not None:
-                admitted, solution = [*admitted, topology], found
+            attempted = None if reason else attempt(instance, [*admitted, topology])
+            if attempted is not None:
+                admitted, solution = [*admitted, topology], attempted
                 continue
         beside = f" beside {', '.join(other.id for other in admitted)}" if admitted else ""
         failures[topology.id] = reason or f"no placement was found that keeps to all capacities{beside}"

@@ -41,9 +41,9 @@ class Density:
         rows = [_best_partners(instance, self.steps, kind, top) for kind in range(len(instance.members))]
         self.lost = _lost(instance, self.steps, rows, top)
         bounds = [_by_degree(instance, self.steps, rows, top), _by_colours(instance, self.steps, top)]
-        found = _by_search(instance, self.steps, top, sets)
-        self.exact = found is not None and self.grain == 1
-        self.most = found if found is not None else [min(values) for values in zip(*bounds, strict=True)]
+        searched = _by_search(instance, self.steps, top, sets)
+        self.exact = searched is not None and self.grain == 1
+        self.most = searched if searched is not None else [min(values) for values in zip(*bounds, strict=True)]
 
     def least_cut(self, instance: Instance) -> int:
         """Return a lower bound on W over all placements."""

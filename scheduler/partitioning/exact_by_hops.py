@@ -2,7 +2,7 @@
 
 As `scheduler.partitioning.exact`, with a state for every node: those of a group are interchangeable, those of different
 groups are not, and a full node counts as long as its executors have partners to come. Bound: on every level of hop
-costs (`scheduler.partitioning.hop_levels`) waiting pairs are cut unless the nodes of a set can keep them, with the
+costs (`scheduler.partitioning.hops`) waiting pairs are cut unless the nodes of a set can keep them, with the
 bound on what sets keep of `exact`.
 """
 
@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from scheduler.partitioning.bounds import Density, best_of
 from scheduler.partitioning.elimination import Content, NodeStates, Placing, elimination_order, waiting_pairs
 from scheduler.partitioning.exact import load_prices
-from scheduler.partitioning.hop_levels import Level
-from scheduler.partitioning.hops import HopTable
+from scheduler.partitioning.hops import HopTable, Level
 from scheduler.partitioning.instance import Instance
 
 MOST_STATES = 300_000
@@ -119,9 +118,9 @@ class _Search:
                     if cost >= self._known:
                         continue
                     fresh = (*state[:group], tuple(sorted((*mine[:at], to, *mine[at + 1 :]))), *state[group + 1 :])
-                    found = following.get(fresh)
-                    if found is not None:
-                        if cost >= found[0]:
+                    known = following.get(fresh)
+                    if known is not None:
+                        if cost >= known[0]:
                             continue
                     elif cost + stage.least(fresh) >= self._known:
                         continue
@@ -133,8 +132,8 @@ class _Search:
         merged: Layer = {}
         for state, value in layer.items():
             fresh = tuple(tuple(sorted(n for old in mine if (n := stage.closed(old)) >= 0)) for mine in state)
-            found = merged.get(fresh)
-            if found is None or value[0] < found[0]:
+            known = merged.get(fresh)
+            if known is None or value[0] < known[0]:
                 merged[fresh] = value
         return merged
 

@@ -56,13 +56,13 @@ def few_fillings(instance: Instance) -> list[list[Filling]] | None:
         return None
     if prod(len(members) + 1 for members in instance.members) > MOST_REMAINING:
         return None
-    found: list[list[Filling]] = []
+    fillings: list[list[Filling]] = []
     for nodes in _alike(instance):
         mine = fillings_of(instance, nodes[0])
         if mine is None:
             return None
-        found.append(mine)
-    return found
+        fillings.append(mine)
+    return fillings
 
 
 def search_by_node(instance: Instance, fillings: Sequence[list[Filling]], kept: int, over: Callable[[], bool]) -> Proof:
@@ -158,12 +158,12 @@ def fillings_of(instance: Instance, node: int) -> list[Filling] | None:
         near = [(other, rate) for other, rate in instance.near[kind].items() if other < kind]
         inner = instance.near[kind].get(kind, 0)
         load, memory, topology = instance.load[kind], instance.memory[kind], instance.topology[kind]
-        found: list[tuple[tuple[int, ...], int, int, frozenset[int], int]] = []
+        extended: list[tuple[tuple[int, ...], int, int, frozenset[int], int]] = []
         for counts, free, room, hosted, keeps in partial:
             gain = 0
             for other, rate in near:
                 gain += rate * counts[other]
-            found.append(((*counts, 0), free, room, hosted, keeps))
+            extended.append(((*counts, 0), free, room, hosted, keeps))
             hosts = hosted if topology in hosted else hosted | {topology}
             if len(hosts) > instance.slots[node]:
                 continue
@@ -173,10 +173,10 @@ def fillings_of(instance: Instance, node: int) -> list[Filling] | None:
                 if free < 0 or room < 0:
                     break
                 worth = keeps + gain * count + inner * (count * (count - 1) // 2)
-                found.append(((*counts, count), free, room, hosts, worth))
-        if len(found) > MOST_FILLINGS:
+                extended.append(((*counts, count), free, room, hosts, worth))
+        if len(extended) > MOST_FILLINGS:
             return None
-        partial = found
+        partial = extended
     return [(counts, keeps) for counts, _, _, _, keeps in partial]
 
 

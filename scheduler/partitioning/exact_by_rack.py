@@ -116,12 +116,12 @@ def _folded(table: Any, offers: Sequence[Filling]) -> Any:
     """Return counts -> the most saved when one of the offers is added."""
     from numpy import full_like, maximum
 
-    found = full_like(table, NONE)
+    folded = full_like(table, NONE)
     for counts, worth in offers:
         target = tuple(slice(count, None) for count in counts)
         source = tuple(slice(None, size - count) for size, count in zip(table.shape, counts, strict=True))
-        maximum(found[target], table[source] + worth, out=found[target])
-    return maximum(found, NONE)
+        maximum(folded[target], table[source] + worth, out=folded[target])
+    return maximum(folded, NONE)
 
 
 def _rack_offers(instance: Instance, table: Any, saves: int) -> Iterator[Filling]:

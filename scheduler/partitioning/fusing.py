@@ -175,9 +175,9 @@ class Fusing:
         fewest = k if len(executors) <= SMALL else max(k, _packed(weights, capacity))
         for parts in range(fewest, len(executors) + 1):
             limits = [capacity] * parts
-            found = partition(self._instance, executors, self._load, limits, self._partitioner, self._seed)
-            if found is not None:
-                return [part for part in found if part]
+            partitioned = partition(self._instance, executors, self._load, limits, self._partitioner, self._seed)
+            if partitioned is not None:
+                return [part for part in partitioned if part]
         return None
 
     def _best(self, parts: Sequence[list[int]]) -> list[list[int]]:

@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from random import Random
 
 from scheduler.partitioning.counts import counts_of
-from scheduler.partitioning.hop_levels import levels_of
-from scheduler.partitioning.hops import HopTable
+from scheduler.partitioning.hops import HopTable, levels_of
 from scheduler.partitioning.instance import Instance
 from scheduler.partitioning.jit_cache import compiled_kernels
 from scheduler.partitioning.kernels_annealing import STAGES
@@ -96,7 +95,7 @@ def link_loads(instance: Instance, node_of: Sequence[int]) -> dict[tuple[int, in
         for executor in members:
             mine[node_of[executor]] = mine.get(node_of[executor], 0) + 1
         counts.append(mine)
-    found: dict[tuple[int, int], int] = {}
+    loads: dict[tuple[int, int], int] = {}
     for one, others in enumerate(instance.near):
         for other, rate in others.items():
             if other < one:
@@ -105,14 +104,14 @@ def link_loads(instance: Instance, node_of: Sequence[int]) -> dict[tuple[int, in
                 for b, more in counts[other].items():
                     if (a < b) if other == one else (a != b):
                         pair = (a, b) if a < b else (b, a)
-                        found[pair] = found.get(pair, 0) + rate * times * more
-    return found
+                        loads[pair] = loads.get(pair, 0) + rate * times * more
+    return loads
 
 
 def _starts(instance: Instance, table: HopTable, effort: Effort, seed: int, preset: Preset) -> Iterator[list[int]]:
     if min(instance.home, default=-1) >= 0:
         yield list(instance.home)
-    flat = _found(instance, effort, seed, preset)
+    flat = _low_w_placement(instance, effort, seed, preset)
     if flat is not None:
         yield flat
     if instance.scarce or instance.memory_counts:
@@ -120,21 +119,21 @@ def _starts(instance: Instance, table: HopTable, effort: Effort, seed: int, pres
     levels = levels_of(instance, table)
     if len(levels) > 1 and len(levels[-1].sets) > 1:
         sets = levels[-1].sets
-        divided = _found(levels[-1].instance(instance), effort, seed, preset)
+        divided = _low_w_placement(levels[-1].instance(instance), effort, seed, preset)
         nodes = [-1] * instance.executors
         for at, mine in enumerate(sets):
             executors = [executor for executor, where in enumerate(divided or ()) if where == at]
             if not executors:
                 continue
             inner = induced_problem(instance, executors, instance.load, [instance.capacity[node] for node in mine])
-            placed = _found(inner, effort, seed, preset)
+            placed = _low_w_placement(inner, effort, seed, preset)
             for executor, node in zip(executors, placed or (), strict=False):
                 nodes[executor] = mine[node]
         if min(nodes, default=-1) >= 0:
             yield nodes
 
 
-def _found(instance: Instance, effort: Effort, seed: int, preset: Preset) -> list[int] | None:
+def _low_w_placement(instance: Instance, effort: Effort, seed: int, preset: Preset) -> list[int] | None:
     """Return a placement of low W."""
     mine = Effort(looks_for(instance), effort.over)
     nodes = find(instance, mine, seed, preset=preset)

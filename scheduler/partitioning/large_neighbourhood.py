@@ -1,7 +1,7 @@
 """Search for large instances: multilevel starts, then annealing of a few nodes at a time, on graphs of several sizes.
 
 Parts are nodes, largest first. The best of some multilevel placements is refined (`scheduler.partitioning.multilevel`);
-connected components that fit are also tried as a whole (`scheduler.partitioning.packing`). Then a few communicating
+connected components that fit are also tried as a whole (`scheduler.partitioning.multilevel`). Then a few communicating
 parts are annealed at a time, and improvements are kept (large neighbourhood search after Shaw, 1998; simulated
 annealing after Kirkpatrick, Gelatt and Vecchi, 1983). Chains and the running placement are further starting points.
 """
@@ -15,8 +15,7 @@ from random import Random
 from scheduler.partitioning.instance import Instance
 from scheduler.partitioning.jit_cache import compiled_kernels
 from scheduler.partitioning.kernels_annealing import DRAWS, STAGES
-from scheduler.partitioning.multilevel import Multilevel
-from scheduler.partitioning.packing import connected_components, induced_graph, packed
+from scheduler.partitioning.multilevel import Multilevel, connected_components, induced_graph, packed
 from scheduler.partitioning.rows import Floats, Graph, Ints, blank, floats, ints, listed_pairs, ones
 from scheduler.partitioning.tabu import Effort
 

@@ -18,9 +18,8 @@ from scheduler.partitioning.busiest import (
 )
 from scheduler.partitioning.exact_by_hops import search_by_hops as search_exactly
 from scheduler.partitioning.exact_by_rack import rack_cost
-from scheduler.partitioning.hop_levels import least_cost, levels_of
 from scheduler.partitioning.hop_search import busiest_of, improve_hops, search_hops
-from scheduler.partitioning.hops import HopTable, hop_table, link_table
+from scheduler.partitioning.hops import HopTable, hop_table, least_cost, levels_of, link_table
 from scheduler.partitioning.instance import Instance
 from scheduler.partitioning.large_neighbourhood import BEST, Preset
 from scheduler.partitioning.solving import MOST_CLASSES, SMALL, find, looks_for, solve
@@ -153,36 +152,36 @@ class Aimed:
             if min(home, default=-1) >= 0 and instance.fits(home) and table.cost(instance, home) == cost:
                 nodes = home
             return AimedSolution(nodes, self._in_units(cost), self._in_units(cost), False)
-        found = search_hops(instance, table, False, effort, seed)
-        known = _above_all(instance, table) if found is None else table.cost(instance, found)
+        best = search_hops(instance, table, False, effort, seed)
+        known = _above_all(instance, table) if best is None else table.cost(instance, best)
         levels = levels_of(instance, table)
         least, limit_hit = least_cost(instance, levels, over, effort.over, seed)
         if least < known and not over() and len(instance.members) <= MOST_CLASSES:
             proof = search_exactly(instance, table, levels, known, over)
             limit_hit |= proof.limit_hit
             if proof.node_of is not None:
-                found, known = proof.node_of, proof.least
+                best, known = proof.node_of, proof.least
             if proof.complete:
                 least = known
-        if found is None:
+        if best is None:
             return None
         least = min(least, known)
-        return AimedSolution(found, self._in_units(known), self._in_units(least), least < known and limit_hit)
+        return AimedSolution(best, self._in_units(known), self._in_units(least), least < known and limit_hit)
 
     def _solve_link(self, effort: Effort, over: Callable[[], bool], seed: int) -> AimedSolution | None:
         instance, table = self.instance, self._table
-        found = search_hops(instance, table, True, effort, seed)
-        known = _above_all(instance, table) if found is None else busiest_of(instance, table)(found)[0]
+        best = search_hops(instance, table, True, effort, seed)
+        known = _above_all(instance, table) if best is None else busiest_of(instance, table)(best)[0]
         least, limit_hit = min(Fraction(known), least_link(instance, table)), effort.cut_short
         if least < known and instance.executors <= SMALL:
             better, complete, limit_hit = prove_link(instance, table, known, least, over)
             if better is not None:
-                found, known = better, busiest_of(instance, table)(better)[0]
+                best, known = better, busiest_of(instance, table)(better)[0]
             if complete:
                 least = Fraction(known)
-        if found is None:
+        if best is None:
             return None
-        return AimedSolution(found, self._in_units(known), self._in_units(least), limit_hit)
+        return AimedSolution(best, self._in_units(known), self._in_units(least), limit_hit)
 
     def _solve_node(self, effort: Effort, over: Callable[[], bool], seed: int) -> AimedSolution | None:
         instance, fillings = self.instance, self._fillings

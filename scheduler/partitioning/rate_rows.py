@@ -42,10 +42,10 @@ class RateRows(Sequence[Mapping[int, int]]):
     @overload
     def __getitem__(self, at: slice) -> Sequence[Mapping[int, int]]: ...
     def __getitem__(self, at: SupportsIndex | slice) -> Mapping[int, int] | Sequence[Mapping[int, int]]:
-        found = range(len(self))[at]
-        if isinstance(found, range):
-            return [self._row(v) for v in found]
-        return self._row(found)
+        chosen = range(len(self))[at]
+        if isinstance(chosen, range):
+            return [self._row(v) for v in chosen]
+        return self._row(chosen)
 
     def __iter__(self) -> Iterator[Mapping[int, int]]:
         return map(self._row, range(len(self)))

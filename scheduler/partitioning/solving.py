@@ -102,14 +102,14 @@ def place_sequentially(instance: Instance, search: Callable[[Instance], list[int
         kinds = [kind for kind, owner in enumerate(instance.topology) if owner == topology]
         executors = sorted(executor for kind in kinds for executor in instance.members[kind])
         left = replace(instance, capacity=tuple(free), room=tuple(room), slots=tuple(slots))
-        found = search(_alone(left, kinds, executors))
-        if found is None:
+        kind_nodes = search(_alone(left, kinds, executors))
+        if kind_nodes is None:
             return None
-        for executor, node in zip(executors, found, strict=True):
+        for executor, node in zip(executors, kind_nodes, strict=True):
             nodes[executor] = node
             free[node] -= instance.load[instance.class_of[executor]]
             room[node] -= instance.memory[instance.class_of[executor]]
-        for node in set(found):
+        for node in set(kind_nodes):
             slots[node] -= 1
     return nodes
 
@@ -136,8 +136,8 @@ def deal(instance: Instance) -> list[int] | None:
     10^9 pairs, but the rate that an executor keeps on a node is a sum over the classes there. So every step takes time
     in the number of classes that communicate with the node, not of executors.
     """
-    found = [nodes for edge in (True, False) if (nodes := _grown(instance, edge)) is not None]
-    return min(found, key=instance.cut) if found else None
+    dealt = [nodes for edge in (True, False) if (nodes := _grown(instance, edge)) is not None]
+    return min(dealt, key=instance.cut) if dealt else None
 
 
 def _grown(instance: Instance, from_the_edge: bool) -> list[int] | None:
@@ -180,18 +180,18 @@ def _grown(instance: Instance, from_the_edge: bool) -> list[int] | None:
                 heappush(seeds, entry(kind))
         changed.clear()
         aside: set[tuple[bool, int, int]] = set()
-        found = -1
-        while seeds and found < 0:
+        chosen = -1
+        while seeds and chosen < 0:
             best = seeds[0]
             if not left[best[2]] or best != entry(best[2]):
                 heappop(seeds)
             elif takes(best[2], node):
-                found = best[2]
+                chosen = best[2]
             else:
                 aside.add(heappop(seeds))
         for each in aside:
             heappush(seeds, each)
-        return found
+        return chosen
 
     for node in order:
         rates: dict[int, int] = {}

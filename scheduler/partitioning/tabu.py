@@ -94,7 +94,7 @@ def _best_moves(
     free, room, held = counts.free, counts.room, counts.held
     scarce, tight = instance.scarce, instance.memory_counts
     best, looks = 1 << 62, 0
-    found: list[Found] = []
+    best_moves: list[Found] = []
     present: list[tuple[int, int, int]] = []  # class, node, cost of leaving
     for kind, row in enumerate(counts.count):
         weight, rates, mine = load[kind], counts.rate[kind], barred[kind]
@@ -121,8 +121,8 @@ def _best_moves(
                 if (tight and room[to] < memory[kind]) or (scarce and not counts.hosts(kind, to)):
                     continue
                 if change < best:
-                    best, found = change, []
-                found.append((change, kind, source, -1, to))
+                    best, best_moves = change, []
+                best_moves.append((change, kind, source, -1, to))
     looks += len(present) * len(present) // 2
     for at, (kind, source, loss) in enumerate(present):
         weight, rates, mine, others = load[kind], counts.rate[kind], barred[kind], near[kind]
@@ -146,9 +146,9 @@ def _best_moves(
             ):
                 continue
             if change < best:
-                best, found = change, []
-            found.append((change, kind, source, other, to))
-    return found, looks
+                best, best_moves = change, []
+            best_moves.append((change, kind, source, other, to))
+    return best_moves, looks
 
 
 def _counted(like: Counts, count: list[list[int]]) -> Counts:
@@ -190,9 +190,9 @@ def search_small(
     for start in _starts(instance, random):
         if best is not None and (cost(best) <= target or effort.looks <= 0 or effort.cut_short):
             break
-        found = improve(start, effort, target, PATIENCE, seed, node_weight)
-        if best is None or cost(found) < cost(best):
-            best = found
+        improved = improve(start, effort, target, PATIENCE, seed, node_weight)
+        if best is None or cost(improved) < cost(best):
+            best = improved
     if best is None:
         return None
     nodes = best.node_of()
@@ -202,9 +202,9 @@ def search_small(
         start = counts_of(instance, nodes)
         before = effort.looks
         _disturb(start, random, 2 + kicks % (2 + instance.executors // 6))
-        found = improve(start, effort, target, PATIENCE, seed + kicks, node_weight)
-        if cost(found) < cost(best):
-            best, nodes = found, found.node_of()
+        improved = improve(start, effort, target, PATIENCE, seed + kicks, node_weight)
+        if cost(improved) < cost(best):
+            best, nodes = improved, improved.node_of()
         if effort.looks == before:
             break
     return settled(instance, best)

@@ -96,13 +96,13 @@ def _receivers(flow: Flow) -> list[tuple[Inputs, list[int]]]:
     groups: dict[tuple[int, ...], list[int]] = {}
     for destination, from_ in sources.items():
         groups.setdefault(tuple(sorted(from_)), []).append(destination)
-    found: list[tuple[Inputs, list[int]]] = []
+    receivers: list[tuple[Inputs, list[int]]] = []
     for inputs, destinations in groups.items():
         by_level: dict[int, list[int]] = {}
         for source in inputs:
             by_level.setdefault(flow.level[source], []).append(source)
-        found.append((tuple((level, tuple(by_level[level])) for level in sorted(by_level)), destinations))
-    return found
+        receivers.append((tuple((level, tuple(by_level[level])) for level in sorted(by_level)), destinations))
+    return receivers
 
 
 def _most_parts(

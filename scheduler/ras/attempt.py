@@ -126,10 +126,10 @@ class Attempt:
         """Return those of `nodes` that may have room for `kind`, without examining their workers."""
         memory, refused, heap = self.memory, self._refused_heap, kind.heap
         least = kind.demand.memory
-        found = [node for node in nodes if memory[node] >= least and heap < refused[node]]
+        accepting = [node for node in nodes if memory[node] >= least and heap < refused[node]]
         if self._cpu_adds_up:
-            found = [node for node in found if self.cpu[node] >= kind.demand.cpu]
-        return found
+            accepting = [node for node in accepting if self.cpu[node] >= kind.demand.cpu]
+        return accepting
 
     def alike(self) -> Counter[tuple[int, int, int]]:
         """Return (free slots, CPU, memory) -> number of such nodes, before anything is put."""

@@ -94,12 +94,12 @@ def _children(topology: Topology) -> dict[str, list[tuple[str, bool]]]:
     shuffled: dict[str, dict[str, bool]] = {component.id: {} for component in topology.components}
     for source, destination, entry in topology.links():
         shares = entry.grouping in ("shuffle", "local-or-shuffle")
-        found = shuffled[source.id]
-        found[destination.id] = found.get(destination.id, False) or shares
+        shares_of = shuffled[source.id]
+        shares_of[destination.id] = shares_of.get(destination.id, False) or shares
     return {
-        name: [(child, False) for child in sorted(found, reverse=True) if not found[child]]
-        + [(child, True) for child in sorted(found) if found[child]]
-        for name, found in shuffled.items()
+        name: [(child, False) for child in sorted(shares_of, reverse=True) if not shares_of[child]]
+        + [(child, True) for child in sorted(shares_of) if shares_of[child]]
+        for name, shares_of in shuffled.items()
     }
 
 

@@ -170,9 +170,9 @@ class NodeOrder:
             if place is not None:
                 return node, place
         self._apply()
-        found = self._among(kind, self._favored) or self._descend(kind) or self._among(kind, self._unfavored)
-        self._answers[kind.number] = (self._sorted_at, None if found is None else found[0])
-        return found
+        fitting = self._among(kind, self._favored) or self._descend(kind) or self._among(kind, self._unfavored)
+        self._answers[kind.number] = (self._sorted_at, None if fitting is None else fitting[0])
+        return fitting
 
     def _among(self, kind: ExecutorKind, nodes: Sequence[int]) -> tuple[int, int] | None:
         for node in nodes:
@@ -247,9 +247,9 @@ class NodeOrder:
             in_rack = self._view(kind, 1, rack)
             total = self._total_of(1, rack)
             while (host := in_rack.first(self._applied, total)) is not None:
-                found = self._in_host(kind, host)
-                if found is not None:
-                    return found
+                fitting = self._in_host(kind, host)
+                if fitting is not None:
+                    return fitting
                 in_rack.close(host)
             top.close(rack)
         return None

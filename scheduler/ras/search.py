@@ -92,11 +92,11 @@ class Search:
         fresh = position == 0 or self._limits.sort_again == ("same" if same else "other")
         if fresh:
             self._nodes.sort()
-        found = self._first_fit(position, self._best if fresh and same else -1)
-        if found is None:
+        fitting = self._first_fit(position, self._best if fresh and same else -1)
+        if fitting is None:
             return False
-        self._put(position, *found)
-        self._best = found[0] if fresh else -1
+        self._put(position, *fitting)
+        self._best = fitting[0] if fresh else -1
         return True
 
     def _first_fit(self, position: int, best: int) -> tuple[int, int] | None:

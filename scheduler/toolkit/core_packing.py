@@ -106,7 +106,7 @@ class CorePacking:
         Returns:
             Executor -> slot, without those for which there is no slot at all; and the executors that found no room.
         """
-        found: dict[Executor, Slot] = {}
+        placed: dict[Executor, Slot] = {}
         beyond: list[Executor] = []
         for node in {slot.node for slot in home.values()}:
             self._use(node)
@@ -131,8 +131,8 @@ class CorePacking:
                 self._free.take(slot)
             self._add(slot, points)
             heappush(self._own, (self._in_slot[slot], self._key(slot), slot))
-            found[executor] = slot
-        return found, beyond
+            placed[executor] = slot
+        return placed, beyond
 
     def highest(self) -> float:
         """Return the highest load of a slot, as a share of a core, or of a node, as a share of its CPU."""

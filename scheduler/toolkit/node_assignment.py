@@ -251,12 +251,12 @@ def topology_parts(
 ) -> dict[str, dict[Executor, Part]]:
     """Return topology -> executor -> part, from nodes (and parts on them) by executor number; -1 means no node."""
     nodes = problem.cluster.nodes
-    found: dict[str, dict[Executor, Part]] = {}
+    parts: dict[str, dict[Executor, Part]] = {}
     number = 0
     for topology in topologies:
-        mine = found[topology.id] = {}
+        mine = parts[topology.id] = {}
         for executor in topology.executors:
             if node_of[number] >= 0:
                 mine[executor] = (nodes[node_of[number]].id, part_of[number] if part_of is not None else 0)
             number += 1
-    return found
+    return parts

@@ -19,12 +19,12 @@ Workers = dict[Slot, tuple[Executor, ...]]
 
 def running(problem: Problem) -> dict[str, Workers]:
     """Return the workers on available nodes, by topology; every topology of the problem has an entry."""
-    found: dict[str, Workers] = {topology.id: {} for topology in problem.topologies}
+    workers: dict[str, Workers] = {topology.id: {} for topology in problem.topologies}
     for worker in problem.existing:
         if problem.cluster.by_id[worker.node].available:
             executors = tuple(Executor.named(name) for name in worker.executors)
-            found.setdefault(worker.topology, {})[Slot(worker.node, worker.slot)] = executors
-    return found
+            workers.setdefault(worker.topology, {})[Slot(worker.node, worker.slot)] = executors
+    return workers
 
 
 def assigned(workers: Workers) -> dict[Executor, Slot]:
@@ -239,15 +239,15 @@ def _as_set(executors: Iterable[Executor] | None) -> frozenset[Executor] | None:
 
 def moves(freed: Iterable[ExistingWorker], placements: Mapping[str, Placement]) -> list[Move]:
     """Return the executors of released workers that received another slot."""
-    found: list[Move] = []
+    changed: list[Move] = []
     for worker in freed:
         placement = placements.get(worker.topology)
         source = Slot(worker.node, worker.slot)
         for executor in map(Executor.named, worker.executors):
             target = placement.assignments.get(executor) if placement is not None else None
             if target is not None and target != source:
-                found.append(Move(worker.topology, executor, source, target))
-    return found
+                changed.append(Move(worker.topology, executor, source, target))
+    return changed
 
 
 def new_workers(
@@ -265,14 +265,14 @@ def new_workers(
         Slot(worker.node, worker.slot) for worker in problem.existing if problem.cluster.by_id[worker.node].available
     }
     node_of = {node.id: at for at, node in enumerate(problem.cluster.nodes)}
-    found: list[dict[str, Any]] = []
+    started: list[dict[str, Any]] = []
     for number, topology in enumerate(problem.topologies):
         workers: dict[Slot, list[int]] = {}
         for executor, slot in placements[topology.id].assignments.items():
             if slot not in running or slot in stopped:
                 workers.setdefault(slot, []).append(topology.number_of[executor])
-        found += [
+        started += [
             {"topology": number, "node": node_of[slot.node], "slot": slot.index, "executors": executors}
             for slot, executors in workers.items()
         ]
-    return {"started": found}
+    return {"started": started}

@@ -25,6 +25,7 @@ from agents.worker.task_graph.plan import RunPlan
 from agents.worker.task_graph.registry import TaskRegistry
 from agents.worker.wire import frame
 from agents.worker.wire.frame import FrameError
+from agents.worker.wire.handshake import WorkerIdentity
 from agents.worker.wire.mesh import LinkError, Mesh, PeerLink
 from inventory.errors import RunError
 from workloads.topology import Component, Input, Topology
@@ -112,7 +113,7 @@ class LiveRun:
             raise AssertionError(f"{peer}: {why}")
 
         place = spec.workers[me]
-        mesh = Mesh(selector, ADDRESSES[place.node], key, "live", spec.epoch, me, on_link, on_lost)
+        mesh = Mesh(selector, ADDRESSES[place.node], WorkerIdentity(key, "live", spec.epoch, me), on_link, on_lost)
         links = Links(mesh, spec.epoch, ADDRESSES)
         store = StateStore(folder / place.node, spec.run)
         tasks = EpochTasks(

@@ -9,7 +9,7 @@ import pytest
 from meshes import EPOCH, KEY, Members, connect_raw, meshes, pending_count
 
 from agents.worker.wire import mesh as mesh_module
-from agents.worker.wire.handshake import TIMEOUT_S, Connector
+from agents.worker.wire.handshake import TIMEOUT_S, Connector, WorkerIdentity
 from agents.worker.wire.mesh import Mesh
 from inventory.errors import RunError
 
@@ -119,7 +119,7 @@ def test_bytes_that_follow_the_handshake_at_once_are_not_lost(members: Members) 
 
 def test_an_address_that_is_not_ours_is_an_error_that_names_it() -> None:
     with selectors.SelectSelector() as selector, pytest.raises(RunError, match=r"192\.0\.2\.1 cannot be bound"):
-        Mesh(selector, "192.0.2.1", KEY, "r", EPOCH, 0, lambda *_: None, lambda *_: None)
+        Mesh(selector, "192.0.2.1", WorkerIdentity(KEY, "r", EPOCH, 0), lambda *_: None, lambda *_: None)
 
 
 def lost_of(members: Members, number: int) -> list[tuple[int, str]]:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from meshes import EPOCH, KEY, Member, Members, connect_raw, meshes, pending_count, rejected_count
 
 from agents.worker.wire import mesh as mesh_module
-from agents.worker.wire.handshake import TIMEOUT_S, Connector
+from agents.worker.wire.handshake import TIMEOUT_S, Connector, WorkerIdentity
 from agents.worker.wire.mesh import Mesh
 
 pytestmark = pytest.mark.loopback
@@ -201,7 +201,9 @@ def test_a_second_link_of_the_same_worker_is_refused(members: Members) -> None:
     members.until(lambda: members.complete)
     again = selectors.SelectSelector()
     lost: list[tuple[int, str]] = []
-    second = Mesh(again, "127.0.0.2", KEY, "r", EPOCH, 0, lambda *_: None, lambda *lose: lost.append(lose))
+    second = Mesh(
+        again, "127.0.0.2", WorkerIdentity(KEY, "r", EPOCH, 0), lambda *_: None, lambda *lose: lost.append(lose)
+    )
     second.connect({1: member.address})
     members.append(Member(0, again, second, {1}))
     members.until(lambda: rejected_count(member) == 1)

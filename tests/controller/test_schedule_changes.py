@@ -15,9 +15,8 @@ from controller.coordinator.epoch_workers import EpochWorkers
 from controller.coordinator.event_log import EventLog
 from controller.coordinator.interfaces import Carried, Offset, RunListener, SlotRecord
 from controller.coordinator.reports import ReportedWork
-from controller.coordinator.schedule_change import change_schedule, change_steps, gates_around, gates_with
 from controller.coordinator.scripted_events import NodeDown, NodeUp
-from controller.coordinator.time_slot_clock import SlotClock
+from controller.coordinator.time_slot_clock import SlotClock, change_schedule, change_steps, gates_around, gates_with
 from controller.coordinator.timeline import Timeline
 from controller.host.condition import Condition
 from controller.simulation.virtual_loop import run_in_virtual_time

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from scheduler.partitioning import jit_cache, large_neighbourhood, multilevel
 from scheduler.partitioning.kernels_annealing import DRAWS, STAGES
-from scheduler.partitioning.multilevel import Multilevel
-from scheduler.partitioning.packing import connected_components, induced_graph, packed
+from scheduler.partitioning.multilevel import Multilevel, connected_components, induced_graph, packed
 from scheduler.partitioning.rows import Graph, Ints, blank, floats, ints
 
 INTERPRETED = SimpleNamespace(**{kernel.__name__: kernel for kernel in jit_cache.ENTRIES})

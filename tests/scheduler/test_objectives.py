@@ -19,8 +19,7 @@ from scheduler.algorithms.local_search import LocalSearch, LocalSearchParams
 from scheduler.algorithms.optimal import Optimal, OptimalParams
 from scheduler.partitioning.exact_by_hops import search_by_hops as search_exactly
 from scheduler.partitioning.exact_by_rack import rack_cost
-from scheduler.partitioning.hop_levels import levels_of
-from scheduler.partitioning.hops import hop_table
+from scheduler.partitioning.hops import hop_table, levels_of
 from scheduler.partitioning.instance import instance_of
 from scheduler.placement_file import make_placement_file
 from scheduler.problem import Aim, Hops, Objective, Plan, Problem

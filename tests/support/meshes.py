@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from agents.worker.wire.handshake import WorkerIdentity
 from agents.worker.wire.mesh import Mesh
 
 KEY = b"k" * 32
@@ -45,9 +46,8 @@ class Members(list[Member]):
             assert peer not in links
             links[peer] = (sock, rest)
 
-        mesh = Mesh(
-            selector, f"127.0.0.{number + 2}", key, run, EPOCH, number, on_link, lambda *lose: lost.append(lose)
-        )
+        identity = WorkerIdentity(key, run, EPOCH, number)
+        mesh = Mesh(selector, f"127.0.0.{number + 2}", identity, on_link, lambda *lose: lost.append(lose))
         self.append(Member(number, selector, mesh, peers, links, lost))
         return self[-1]
 

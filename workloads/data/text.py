@@ -100,12 +100,12 @@ def prepare_text(source: Source, unit: Unit, folder: Path, name: str = "text") -
     """
     texts, origin = _read(source)
     stamp = sha256(_FORMAT)
-    for _, data in texts:
-        stamp.update(len(data).to_bytes(8, "big") + data)
+    for _, contents in texts:
+        stamp.update(len(contents).to_bytes(8, "big") + contents)
     path = folder / f"{unit}-{stamp.hexdigest()[:24]}.txt"
     summary = _kept(path)
     if summary is None:
-        records = [record for place, data in texts for record in _records(place, data, unit)]
+        records = [record for place, contents in texts for record in _records(place, contents, unit)]
         if not any(record and not record.isspace() for record in records):
             raise InputError(f"text: {origin} has no word in it")
         prepared = "".join([record + "\n" for record in records]).encode()
@@ -137,9 +137,9 @@ def _read(source: Source) -> tuple[list[tuple[str, bytes]], str]:
     texts: list[tuple[str, bytes]] = []
     left = MOST_BYTES
     for path in paths:
-        data = _bytes_of(path, left)
-        left -= len(data)
-        texts.append((str(path), data))
+        contents = _bytes_of(path, left)
+        left -= len(contents)
+        texts.append((str(path), contents))
     files = "1 file" if len(paths) == 1 else f"{len(paths)} files"
     return texts, f"{', '.join(named)} ({files})"
 
@@ -179,14 +179,14 @@ def _hidden(path: Path) -> bool:
 def _bytes_of(path: Path, most: int) -> bytes:
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            data: bytes = file.read(most + 1)
+            contents: bytes = file.read(most + 1)
     except (EOFError, zlib.error, gzip.BadGzipFile) as fault:
         raise InputError(f"text: {path} is not a whole gzip file: {fault}") from None
     except OSError as fault:
         raise InputError(f"text: {path} cannot be read: {fault.strerror}") from None
-    if len(data) > most:
+    if len(contents) > most:
         raise InputError(f"text: with {path} the text takes more than {MOST_BYTES >> 20} MB, the most that is allowed")
-    return data
+    return contents
 
 
 def _records(place: str, data: bytes, unit: Unit) -> Sequence[str]:
@@ -299,20 +299,20 @@ class ColumnLineSpout(LineSpout, ColumnSpout):
         if own is None or limit > len(own):
             return self._next(limit)
         first = self.position % len(own)
-        found = own.slice(first, limit)
+        lines = own.slice(first, limit)
         if first + limit > len(own):
             import pyarrow as pa
 
-            found = pa.concat_arrays([found, own.slice(0, first + limit - len(own))])
+            lines = pa.concat_arrays([lines, own.slice(0, first + limit - len(own))])
         self.seek(self.position + limit)
-        return found
+        return lines
 
     def _next(self, limit: int) -> "pa.Array":
         import numpy as np
 
-        found = self._lines.take((self._at + np.arange(limit) * self._step) % self._records)
+        lines = self._lines.take((self._at + np.arange(limit) * self._step) % self._records)
         self.seek(self.position + limit)
-        return found
+        return lines
 
 
 T = TypeVar("T")

@@ -39,8 +39,8 @@ class WordPlaces(NamedTuple):
 
 def words_of(lines: pa.Array) -> Words:
     """Return the words of lines, those that `str.split` finds in each."""
-    found = word_places(lines)
-    return _of_unicode(lines) if found is None else Words(_cut(found), found.lines)
+    places = word_places(lines)
+    return _of_unicode(lines) if places is None else Words(_cut(places), places.lines)
 
 
 class WordEncoder:
@@ -51,20 +51,20 @@ class WordEncoder:
 
     def words_of(self, lines: pa.Array) -> Words:
         """Return the same words as `words_of`."""
-        found = word_places(lines)
-        if found is None:
+        places = word_places(lines)
+        if places is None:
             words, numbers = _of_unicode(lines)
             encoded = self._encoder.encode(words)
             return Words(words if encoded is None else encoded, numbers)
-        encoded = self._encoder.encode_parts(found.text, found.starts, found.sizes)
-        return Words(_cut(found) if encoded is None else encoded, found.lines)
+        encoded = self._encoder.encode_parts(places.text, places.starts, places.sizes)
+        return Words(_cut(places) if encoded is None else encoded, places.lines)
 
 
-def _cut(found: WordPlaces) -> pa.Array:
-    offsets = np.zeros(len(found.sizes) + 1, np.int32)
-    np.cumsum(found.sizes, out=offsets[1:])
-    contents = pa.py_buffer(found.text[:-SLACK].tobytes().translate(None, _NARROW_SPACE))
-    return pa.Array.from_buffers(pa.string(), len(found.sizes), [None, pa.py_buffer(offsets), contents])
+def _cut(places: WordPlaces) -> pa.Array:
+    offsets = np.zeros(len(places.sizes) + 1, np.int32)
+    np.cumsum(places.sizes, out=offsets[1:])
+    contents = pa.py_buffer(places.text[:-SLACK].tobytes().translate(None, _NARROW_SPACE))
+    return pa.Array.from_buffers(pa.string(), len(places.sizes), [None, pa.py_buffer(offsets), contents])
 
 
 def word_places(lines: pa.Array) -> WordPlaces | None:

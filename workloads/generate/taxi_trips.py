@@ -89,8 +89,8 @@ def city_of(seed: int) -> City:
         steps = np.searchsorted(RANKS, ranks[1:], side="left")
         low, high = np.array(RANKS)[steps - 1], np.array(RANKS)[steps]
         first, last = np.array(shares)[steps - 1], np.array(shares)[steps]
-        found: Integers = (first * (high - ranks[1:]) + last * (ranks[1:] - low) << 32) // ((high - low) * shares[-1])
-        return found
+        area: Integers = (first * (high - ranks[1:]) + last * (ranks[1:] - low) << 32) // ((high - low) * shares[-1])
+        return area
 
     return City(x[order] + CENTRE[0], y[order] + CENTRE[1], reached(PICKUP_SHARES), reached(DROPOFF_SHARES))
 

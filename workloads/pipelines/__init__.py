@@ -33,5 +33,5 @@ def pipeline_named(name: str) -> type[Any]:
     if name not in PIPELINES:
         raise InputError(f"unknown pipeline {name!r}{nearest(name, PIPELINES)}")
     module, _, of = PIPELINES[name].partition(":")
-    found: type[Any] = getattr(import_module(module), of)
-    return found
+    pipeline: type[Any] = getattr(import_module(module), of)
+    return pipeline

@@ -156,9 +156,9 @@ def _predictions(cells: DataFrame, past: DataFrame | None, name: tuple[str, ...]
     earlier = Window.partitionBy(*name, "slice_s", time_of_day).orderBy("position")
     earlier = earlier.rangeBetween(Window.unboundedPreceding, -1)
     days, middle = F.count("past").over(earlier), F.percentile("past", F.lit(0.5)).over(earlier)
-    found = rows.withColumns({"days": days, "middle": middle}).where("past is null and at is not null")
+    predicted = rows.withColumns({"days": days, "middle": middle}).where("past is null and at is not null")
     load = F.when(F.col("days") > 0, (F.col("load") + F.col("middle")) / 2).otherwise(F.col("load"))
-    return found.select(
+    return predicted.select(
         (BASE + (F.col("at") + 1) * TICK_S).alias("tick"),
         "slice_s",
         (BASE + F.col("position") * F.col("slice_s")).alias("ts"),

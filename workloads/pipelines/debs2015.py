@@ -60,9 +60,9 @@ def contenders(times: Values, routes: Values, window_s: int, listed: int) -> Mas
     kept = np.arange(len(times))
     for pieces in ROUNDS:
         kept = kept[_round(times[kept], routes[kept], window_s, pieces, listed)]
-    found = np.zeros(len(times), np.bool_)
-    found[kept] = True
-    return found
+    contends = np.zeros(len(times), np.bool_)
+    contends[kept] = True
+    return contends
 
 
 def _round(times: Values, routes: Values, window_s: int, pieces: int, listed: int) -> Mask:
@@ -133,8 +133,8 @@ class _Trips:
 
     def among(self, first: int, last: int) -> Values:
         """Return the trips in the pieces from `first` (0 or less) to `last` (0 or more), relative to each piece."""
-        found: Values = self._until[last] - self._since[-first]
-        return found
+        trips: Values = self._until[last] - self._since[-first]
+        return trips
 
 
 class _TaxiQuery(Query):
@@ -224,10 +224,10 @@ class FrequentRoutes(_TaxiQuery):
                 for at in range(ticks.together)
             )
         )
-        found = counted.agg(*(value for at in range(ticks.together) for value in _at_tick(at)))
-        found = found.select("chunk", "block", "route", "needed", F.explode(at_ticks).alias("seen"))
+        by_tick = counted.agg(*(value for at in range(ticks.together) for value in _at_tick(at)))
+        by_tick = by_tick.select("chunk", "block", "route", "needed", F.explode(at_ticks).alias("seen"))
         tick = F.col("block") * ticks.together + F.col("seen.at")
-        listed = found.select("chunk", tick.alias("tick"), "needed", "seen.trips", "seen.newest", "route")
+        listed = by_tick.select("chunk", tick.alias("tick"), "needed", "seen.trips", "seen.newest", "route")
         best = F.sort_array(F.collect_list(F.struct("trips", "newest", "route")), asc=False)
         ranked = listed.where("trips > 0 and trips >= needed").groupBy("chunk", "tick")
         listings = ranked.agg(F.slice(best, 1, LISTED).alias("listed")).select("tick", "listed")

@@ -92,14 +92,14 @@ _TYPES += ", jumps array<array<bigint>>, fault string"
 
 def stretches_of(parts: Mapping[int, Path]) -> list[Stretch]:
     """Return the stretches of all parts, in order."""
-    found = []
+    stretches = []
     for rank, path in sorted(parts.items()):
         size = path.stat().st_size
         number = 1 if is_gzip(path) or is_parquet(path) else max(1, round(size / STRETCH_BYTES))
         cuts = [size * at // number for at in range(number)]
         ends = [*cuts[1:], None]
-        found += [Stretch(rank, path, begin, end) for begin, end in zip(cuts, ends, strict=True)]
-    return found
+        stretches += [Stretch(rank, path, begin, end) for begin, end in zip(cuts, ends, strict=True)]
+    return stretches
 
 
 def copied(spark: SparkSession, query: Query, stretches: Mapping[int, Stretch], folder: Path) -> dict[int, Findings]:
@@ -116,9 +116,9 @@ def copied(spark: SparkSession, query: Query, stretches: Mapping[int, Stretch], 
     """
     folder.mkdir(parents=True, exist_ok=True)
     numbers = spark.range(0, len(stretches), 1, len(stretches))
-    found = numbers.mapInArrow(_task(query, list(stretches.items()), folder), _TYPES).toArrow()
+    table = numbers.mapInArrow(_task(query, list(stretches.items()), folder), _TYPES).toArrow()
     findings = {}
-    for one in found.sort_by(STRETCH).to_pylist():
+    for one in table.sort_by(STRETCH).to_pylist():
         if one["fault"]:
             raise InputError(one["fault"])
         number = one.pop(STRETCH)
@@ -133,17 +133,19 @@ def copy_schema(query: Query) -> str:
     return ", ".join(f"{field.name} {kinds[str(field.type)]}" for field in fields)
 
 
-def overlapping(stretches: Sequence[Stretch], found: Mapping[int, Findings], newest: int | None) -> dict[int, Stretch]:
+def overlapping(
+    stretches: Sequence[Stretch], findings: Mapping[int, Findings], newest: int | None
+) -> dict[int, Stretch]:
     """Return the stretches that have rows older than those of earlier stretches, with their floor.
 
     Args:
         stretches: in the order of the input.
-        found: findings in each of them.
+        findings: those in each of them.
         newest: time of the newest row before all of them; None: there is none.
     """
     again = {}
     for number, stretch in enumerate(stretches):
-        one = found[number]
+        one = findings[number]
         if one.first is None or one.newest is None:
             continue
         if newest is not None and one.first < newest:
@@ -161,10 +163,10 @@ def _task(
         for batch in batches:
             for number, stretch in (stretches[place] for place in batch.column(0).to_pylist()):
                 try:
-                    found = _copy(query, number, stretch, folder)
+                    findings = _copy(query, number, stretch, folder)
                 except InputError as fault:
-                    found = Findings(fault=str(fault))
-                yield pa.RecordBatch.from_pylist([{STRETCH: number, **asdict(found)}], _KINDS)
+                    findings = Findings(fault=str(fault))
+                yield pa.RecordBatch.from_pylist([{STRETCH: number, **asdict(findings)}], _KINDS)
 
     return read
 

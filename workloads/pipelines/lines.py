@@ -65,13 +65,13 @@ def input_schema(source: Path) -> Schema:
             import pyarrow.parquet as pq
 
             names = set(pq.read_schema(part).names)
-            found = [schema for schema in SCHEMAS.values() if names >= set(schema.columns)]
+            schemas = [schema for schema in SCHEMAS.values() if names >= set(schema.columns)]
         else:
             head = next((block for block, _ in blocks(part)), b"")
             counts = [line.count(b",") + 1 for line in head.split(b"\n", 1000)[:1000]]
-            found = [schema for schema in SCHEMAS.values() if len(schema.fields) in counts]
-        if found:
-            return found[0]
+            schemas = [schema for schema in SCHEMAS.values() if len(schema.fields) in counts]
+        if schemas:
+            return schemas[0]
     known = " or ".join(f"{len(schema.fields)} ({schema.name})" for schema in SCHEMAS.values())
     raise InputError(f"{source}: no line has {known} columns")
 
@@ -210,8 +210,8 @@ def _odd_reading(row: Column) -> Column:
     whole = F.struct(*[_whole(field(at)).alias(name) for at, name in _places(DEBS2014) if name != "value"])
 
     def checked(value: Column) -> Column:
-        found = {name: value[name] if name != "value" else _number(field(at)) for at, name in _places(DEBS2014)}
-        values = {name: F.when(number >= 0, number) for name, number in found.items()}
+        numbers = {name: value[name] if name != "value" else _number(field(at)) for at, name in _places(DEBS2014)}
+        values = {name: F.when(number >= 0, number) for name, number in numbers.items()}
         values["property"] = F.when(value["property"].isin(0, 1), value["property"]).cast("tinyint")
         return F.when(_is_row(row, DEBS2014) & (_whole(field(0)) >= 0), F.struct(*_named(values)))
 
@@ -280,11 +280,11 @@ def _nano(field: Column) -> Column:
             part, F.coalesce(whole, F.lit(0)).alias("whole"), F.when(rest != "", 1).otherwise(0).alias("down")
         )
 
-    def value(found: Column) -> Column:
-        beyond = (found.part.kept > 19) | (found.whole >= _MOST // NANO * NANO)
-        size = F.when(found.part.negative, -(found.whole + found.down)).otherwise(found.whole)
-        most = F.when(found.part.negative, -_MOST).otherwise(_MOST)
-        return F.when(found.part.digits == "", 0).when(beyond, most).otherwise(size.try_cast("bigint"))
+    def value(number: Column) -> Column:
+        beyond = (number.part.kept > 19) | (number.whole >= _MOST // NANO * NANO)
+        size = F.when(number.part.negative, -(number.whole + number.down)).otherwise(number.whole)
+        most = F.when(number.part.negative, -_MOST).otherwise(_MOST)
+        return F.when(number.part.digits == "", 0).when(beyond, most).otherwise(size.try_cast("bigint"))
 
     cut_parts = _let(_let(parts, digits_of), lambda part: cut(part.alias("part")))
     return F.when(_number(field).isNotNull(), _let(cut_parts, value))

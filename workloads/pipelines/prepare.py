@@ -76,8 +76,8 @@ class Repair:
         before, time = reading.before, schema.time
         rows = raw_columns(reading.raw(schema), schema)
         slim = rows.select(PLACE, TURN, FAULT, LINE, F.lit(False).alias(OUTLIER), *schema.columns)
-        found, places = number_rows(reading.stored(slim), before)
-        good = found.where(f"{FAULT} is null").select(SEQ, *schema.columns)
+        numbered, places = number_rows(reading.stored(slim), before)
+        good = numbered.where(f"{FAULT} is null").select(SEQ, *schema.columns)
         times = good.groupBy(time).agg(F.min(SEQ).alias("first"), F.max(SEQ).alias("last"), F.count(SEQ).alias("rows"))
         times = times.persist()
         jump = jump_in(times, time)
@@ -101,7 +101,7 @@ class Repair:
         kinds = pa.schema([("rank", pa.int64()), ("first", pa.int64()), ("file", pa.string())])
         named = [[*firsts], [*firsts.values()], [reading.parts[rank].name for rank in firsts]]
         parts = slim.sparkSession.createDataFrame(pa.table(named, schema=kinds))
-        bad = found.where(f"{FAULT} is not null").join(parts.hint("broadcast"), F.col(SEQ) >= F.col("first"))
+        bad = numbered.where(f"{FAULT} is not null").join(parts.hint("broadcast"), F.col(SEQ) >= F.col("first"))
         bad = bad.groupBy(SEQ, FAULT, LINE).agg(F.max_by("file", "rank").alias("file"), F.max("first").alias("first"))
         line = (F.col(SEQ) - F.col("first") + 1).alias("line")
         text = F.make_valid_utf8(LINE).alias("text")
@@ -148,10 +148,10 @@ def _skew(rows: DataFrame, key: Column, total: int) -> dict[str, Any]:
     counts = rows.groupBy(key.alias("key")).agg(F.count("*").alias("rows"))
     most = counts.orderBy(F.desc("rows"), "key").limit(MOST_NAMED)
     best = most.agg(F.collect_list(F.struct("key", "rows")).alias("best"))
-    found = counts.agg(F.count("*").alias("distinct")).crossJoin(best).head()
-    assert found is not None  # noqa: S101 - an aggregate without keys has one row
-    named = [{"key": one["key"], "share": one["rows"] / total} for one in found["best"]]
-    return {"distinct": found["distinct"], "most_frequent": named}
+    head = counts.agg(F.count("*").alias("distinct")).crossJoin(best).head()
+    assert head is not None  # noqa: S101 - an aggregate without keys has one row
+    named = [{"key": one["key"], "share": one["rows"] / total} for one in head["best"]]
+    return {"distinct": head["distinct"], "most_frequent": named}
 
 
 def _keys(schema: Schema) -> list[Column]:

@@ -48,13 +48,13 @@ class Before:
 
 
 def accepted(
-    copy: DataFrame, found: Mapping[int, Findings], stretches: Sequence[Stretch], schema: Schema, before: Before
+    copy: DataFrame, findings: Mapping[int, Findings], stretches: Sequence[Stretch], schema: Schema, before: Before
 ) -> DataFrame:
     """Return the rows of a copy, numbered over the whole input; update `before`.
 
     Args:
         copy: of all stretches, without late rows.
-        found: findings in each stretch.
+        findings: those in each stretch.
         stretches: in the order of the input.
         schema: of the rows.
         before: totals of the rows before these.
@@ -64,7 +64,7 @@ def accepted(
     """
     firsts: list[int] = []
     for number, stretch in enumerate(stretches):
-        one = found[number]
+        one = findings[number]
         firsts.append(before.rows)
         before.rows += one.rows
         for kind, count in (("malformed", one.malformed), ("outlier", one.outlier), ("out_of_order", one.late)):
@@ -213,12 +213,12 @@ def kept(query: Query, reading: OpenInput, stretches: Sequence[Stretch]) -> Data
     They are kept on disk, so that lines are parsed once, and plans do not grow from step to step.
     """
     spark, place = reading.spark, reading.aside / uuid4().hex
-    found = copied(spark, query, dict(enumerate(stretches)), place)
-    if again := overlapping(stretches, found, reading.before.newest):
-        found |= copied(spark, query, again, place)
+    findings = copied(spark, query, dict(enumerate(stretches)), place)
+    if again := overlapping(stretches, findings, reading.before.newest):
+        findings |= copied(spark, query, again, place)
     set_partitions(spark, sum(file.stat().st_size for file in place.iterdir()), COPY_BYTES_PER_PARTITION)
     copy = spark.read.schema(copy_schema(query)).parquet(str(place))
-    return accepted(copy, found, stretches, query.schema, reading.before)
+    return accepted(copy, findings, stretches, query.schema, reading.before)
 
 
 def set_partitions(spark: SparkSession, size: int, each: int) -> None:

@@ -200,12 +200,12 @@ def _whole_lines(peer: socket.socket) -> Iterator[bytes]:
         while size < PIECE_BYTES and (left := until - time.monotonic()) > 0:
             if not select.select([peer], [], [], left)[0]:
                 continue
-            data = peer.recv(_READ_BYTES)
-            if not data:
+            piece = peer.recv(_READ_BYTES)
+            if not piece:
                 over = True
                 break
-            arrived.append(data)
-            size += len(data)
+            arrived.append(piece)
+            size += len(piece)
         whole = b"".join(arrived)
         cut = len(whole) if over else whole.rfind(b"\n") + 1
         rest = whole[cut:]
@@ -251,8 +251,8 @@ def checked_pipeline(asked: Asked) -> Query | Repair:
         raise InputError(f"--stream: {asked.name} needs its whole input at once")
     if asked.source.startswith(SOCKET) and not asked.stream:
         raise InputError(f"--input: {asked.source} is a stream, which needs --stream")
-    found: Query | Repair = pipeline(params)
-    return found
+    made: Query | Repair = pipeline(params)
+    return made
 
 
 def execute_pipeline(asked: Asked) -> None:

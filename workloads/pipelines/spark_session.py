@@ -63,8 +63,8 @@ class SparkWatch:
 def activity_text(context: SparkContext) -> str:
     """Return Spark's current activity; between stages Spark plans, or this program works."""
     tracker = context.statusTracker()
-    found = [tracker.getStageInfo(stage) for stage in sorted(tracker.getActiveStageIds())]
-    stages = [f"stage {stage.stageId}: {stage.numCompletedTasks} of {stage.numTasks} tasks" for stage in found if stage]
+    infos = [tracker.getStageInfo(stage) for stage in sorted(tracker.getActiveStageIds())]
+    stages = [f"stage {stage.stageId}: {stage.numCompletedTasks} of {stage.numTasks} tasks" for stage in infos if stage]
     return ", ".join(stages) or "between two stages"
 
 

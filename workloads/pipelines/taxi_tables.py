@@ -137,8 +137,8 @@ def ticks_of(known: Known, piece: Piece, period_s: int, window_s: int) -> PieceT
 def cell_column(rows: pa.Table, grid: Grid, end: str) -> Values:
     """Return the cells of trips' `pickup` or `dropoff` as `CELL * x + y`."""
     longitude, latitude = (rows.column(f"{end}_{axis}").to_numpy() for axis in ("longitude", "latitude"))
-    found: Values = grid.x(longitude) * CELL + grid.y(latitude)
-    return found
+    cells: Values = grid.x(longitude) * CELL + grid.y(latitude)
+    return cells
 
 
 def cell(grid: Grid, end: str) -> Column:

@@ -99,8 +99,8 @@ def seconds(texts: pa.Array) -> tuple[Values, Mask]:
     if _made_of(texts, b"0123456789-: ") and pc.all(pc.equal(pc.binary_length(texts), DATE_CHARACTERS)).as_py():
         try:
             # With this length and these characters, only a time without a zone is valid; but Arrow has a year 0.
-            found: Values = texts.cast(pa.string()).cast(pa.timestamp("s")).cast(pa.int64()).to_numpy()
-            return found, found >= _FIRST
+            times: Values = texts.cast(pa.string()).cast(pa.timestamp("s")).cast(pa.int64()).to_numpy()
+            return times, times >= _FIRST
         except pa.ArrowInvalid:
             pass
     encoded = texts.dictionary_encode()
@@ -203,9 +203,9 @@ def has_columns(schema: Schema, block: bytes) -> bool:
 def first_is(schema: Schema, block: bytes) -> str:
     """Return a description of the first line of a block, which is malformed."""
     line = block.partition(b"\n")[0]
-    found = line.split(b",")
-    if len(found) != len(schema.fields):
-        return f"{len(found)} fields, expected the {len(schema.fields)} of {schema.name} ({','.join(schema.fields)})"
+    fields = line.split(b",")
+    if len(fields) != len(schema.fields):
+        return f"{len(fields)} fields, expected the {len(schema.fields)} of {schema.name} ({','.join(schema.fields)})"
     return f"{line[:200].decode(errors='replace')!r} does not fit {','.join(schema.fields)}"
 
 
@@ -238,9 +238,9 @@ def _is_row(line: bytes, fields_expected: int) -> bool:
 def _reading(texts: Mapping[str, pa.Array]) -> tuple[dict[str, pa.Array], Mask]:
     columns, valid = {}, np.ones(len(texts["id"]), np.bool_)
     for name in ("id", "timestamp", "property", "plug_id", "household_id", "house_id"):
-        found, good = whole_numbers(texts[name])
-        columns[name] = found
-        valid &= good & (found >= 0)
+        values, good = whole_numbers(texts[name])
+        columns[name] = values
+        valid &= good & (values >= 0)
     valid &= columns["property"] <= 1
     columns["property"] = np.where(valid, columns["property"], 0).astype(np.int8)
     columns["value"], good = numbers(texts["value"])
@@ -253,10 +253,10 @@ def _trip(texts: Mapping[str, pa.Array]) -> tuple[dict[str, pa.Array], Mask]:
     valid = known & (pc.binary_length(texts["hack_license"]).to_numpy() > 0)
     columns = {"medallion": medallion}
     for name in list(DEBS2015.columns)[1:]:
-        found, good = (seconds if name.endswith("_datetime") else nano)(texts[name])
+        values, good = (seconds if name.endswith("_datetime") else nano)(texts[name])
         if name.endswith("_amount"):
-            good = good & (np.abs(found) <= MOST_DOLLARS * 1_000_000_000)
-        columns[name] = pa.array(found)
+            good = good & (np.abs(values) <= MOST_DOLLARS * 1_000_000_000)
+        columns[name] = pa.array(values)
         valid &= good
     return columns, valid
 

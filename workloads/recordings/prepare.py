@@ -293,11 +293,11 @@ def _prepared_rows(part: Path, schema: Schema) -> Iterator[Rows]:
     try:
         file = pq.ParquetFile(part)
         expected = arrow_schema(schema)
-        found = {field.name: field.type for field in file.schema_arrow}
+        types = {field.name: field.type for field in file.schema_arrow}
         for field in expected:
-            if found.get(field.name) != field.type:
+            if types.get(field.name) != field.type:
                 raise InputError(
-                    f"{part}: column {field.name!r} is {found.get(field.name, 'missing')}, expected {field.type}; "
+                    f"{part}: column {field.name!r} is {types.get(field.name, 'missing')}, expected {field.type}; "
                     f"`millrace pipeline prepare` writes such files"
                 )
         for batch in file.iter_batches(GROUP_ROWS, columns=expected.names):

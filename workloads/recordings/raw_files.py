@@ -34,10 +34,10 @@ def recording_files(source: Path) -> list[Path]:
             return [source]
         if not source.is_dir():
             raise InputError(f"{source}: neither a file nor a folder" if source.exists() else f"{source}: not there")
-        found = [path for path in sorted(source.rglob("*")) if path.is_file()]
+        files = [path for path in sorted(source.rglob("*")) if path.is_file()]
     except OSError as fault:
         raise InputError(f"{source}: cannot be read: {fault.strerror}") from None
-    parts = [path for path in found if not any(name[0] in "._" for name in path.relative_to(source).parts)]
+    parts = [path for path in files if not any(name[0] in "._" for name in path.relative_to(source).parts)]
     if not parts:
         raise InputError(f"{source}: the folder has no file in it")
     return parts

@@ -182,9 +182,9 @@ class _File:
         self._lasts: list[int] = []
         time = self.names.index(schema.time)
         for group in range(metadata.num_row_groups):
-            found = metadata.row_group(group)
-            statistics = found.column(time).statistics
-            self.bounds.append(self.bounds[-1] + found.num_rows)
+            row_group = metadata.row_group(group)
+            statistics = row_group.column(time).statistics
+            self.bounds.append(self.bounds[-1] + row_group.num_rows)
             self._firsts.append(statistics.min)
             self._lasts.append(statistics.max)
         self.columns: Callable[[int, tuple[str, ...]], Sequence[Column]]

@@ -206,11 +206,11 @@ class Slices:
 
     def loads(self) -> dict[Name, float]:
         """Return every plug's load in the current slice, in W; plugs without one are left out."""
-        found = {plug: total / count for plug, (total, count) in self._loads.items()}
+        loads = {plug: total / count for plug, (total, count) in self._loads.items()}
         for plug, (begin, end) in self._work.items():
-            if plug not in found and end[0] > begin[0] and end[1] >= begin[1]:
-                found[plug] = (end[1] - begin[1]) * WATT_SECONDS_OF_A_KWH / (end[0] - begin[0])
-        return found
+            if plug not in loads and end[0] > begin[0] and end[1] >= begin[1]:
+                loads[plug] = (end[1] - begin[1]) * WATT_SECONDS_OF_A_KWH / (end[0] - begin[0])
+        return loads
 
     def predictions(self, tick: int, loads: Mapping[Name, float]) -> Iterator[Row]:
         """Yield rows for the slice after the next one, from loads in the current slice."""

@@ -29,13 +29,13 @@ def predictions(path: Path, positions: Sequence[int], query: QueryParams) -> Ans
         query: parameters of the query.
     """
     sums, work, last = _readings(path, positions, query.fill == "work")
-    found: dict[str, list[pd.DataFrame]] = {"house": [], "plug": []}
+    predicted: dict[str, list[pd.DataFrame]] = {"house": [], "plug": []}
     for length in query.lengths:
         plugs = _plug_loads(sums, work, length // TICK_S, last)
         houses = plugs.groupby([PLUG[0], _AT], as_index=False)[["load"]].sum()
-        found["plug"].append(_predicted(plugs, PLUG, length, query.day_s))
-        found["house"].append(_predicted(houses, PLUG[:1], length, query.day_s))
-    return {table: _rows(pd.concat(parts, ignore_index=True)) for table, parts in found.items()}
+        predicted["plug"].append(_predicted(plugs, PLUG, length, query.day_s))
+        predicted["house"].append(_predicted(houses, PLUG[:1], length, query.day_s))
+    return {table: _rows(pd.concat(parts, ignore_index=True)) for table, parts in predicted.items()}
 
 
 def _readings(path: Path, positions: Sequence[int], fills: bool) -> tuple[pd.DataFrame, pd.DataFrame, int]:

@@ -63,11 +63,11 @@ def snapshots(tables: Iterable[pa.Table], grid: Grid, period_s: int, first_s: in
             near = np.flatnonzero(values >= least - abs(least) * _NEAR)
         else:
             near = np.arange(len(values))
-        found = [
+        areas = [
             (Fraction(int(middles[at]), 2 * int(counts[at])), int(newest[at]), -int(cells[at]), int(counts[at]))
             for at in near
         ]
-        yield time_text(tick), *_listing(found)
+        yield time_text(tick), *_listing(areas)
 
 
 def _by_cell(cells: Whole, values: Whole, seqs: Whole) -> tuple[Whole, Whole, Whole, Whole]:
@@ -75,15 +75,15 @@ def _by_cell(cells: Whole, values: Whole, seqs: Whole) -> tuple[Whole, Whole, Wh
     if not len(cells):
         return cells, cells, cells, cells
     order = np.lexsort((values, cells))
-    found, first, counts = np.unique(cells[order], return_index=True, return_counts=True)
+    distinct, first, counts = np.unique(cells[order], return_index=True, return_counts=True)
     ordered = values[order]
     middles = ordered[first + (counts - 1) // 2] + ordered[first + counts // 2]
-    return found, counts, middles, np.maximum.reduceat(seqs[order], first)
+    return distinct, counts, middles, np.maximum.reduceat(seqs[order], first)
 
 
-def _listing(found: Iterable[tuple[Fraction, int, int, int]]) -> Row:
+def _listing(areas: Iterable[tuple[Fraction, int, int, int]]) -> Row:
     """Return fields of the best of (value in nanodollars, newest trip, cell less than 0, empty taxis)."""
-    ranked = sorted(found, reverse=True)[:LISTED]
+    ranked = sorted(areas, reverse=True)[:LISTED]
     return listing_fields(
         [(cell_name(-cell), empty, _dollars(value * empty), _dollars(value)) for value, _, cell, empty in ranked], 4
     )
@@ -166,11 +166,11 @@ class _City:
 
     def fields(self) -> Row:
         """Return the fields of the listing."""
-        found = []
+        areas = []
         for _, cell in self.order[bisect_left(self.order, self._near()) :]:
             newest = max(self.amounts[cell][-1][1], max(self.there[cell]))
-            found.append((self.value(cell), newest, -cell, len(self.there[cell])))
-        return _listing(found)
+            areas.append((self.value(cell), newest, -cell, len(self.there[cell])))
+        return _listing(areas)
 
 
 def changes(tables: Iterable[pa.Table], grid: Grid) -> Iterator[Row]:

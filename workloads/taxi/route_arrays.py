@@ -188,8 +188,8 @@ class RouteArrays:
     def top(self) -> list[Ranked]:
         """Return the listing, best first."""
         least, newest = self._least, self.newest
-        found = [(count, newest[route], route) for route, count in self.counts.items() if count >= least]
-        return sorted(found, reverse=True)[:LISTED]
+        frequent = [(count, newest[route], route) for route, count in self.counts.items() if count >= least]
+        return sorted(frequent, reverse=True)[:LISTED]
 
 
 def _slots_of(routes: Whole) -> Codes:

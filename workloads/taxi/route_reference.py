@@ -75,9 +75,9 @@ def snapshots(tables: Iterable[pa.Table], grid: Grid, period_s: int, first_s: in
     )
     for tick, (_, seqs, routes) in windows(columns, WINDOW_S, period_s, first_s):
         # Of the reversed routes, unique finds the last trip of each.
-        found, last, counts = np.unique(routes[::-1], return_index=True, return_counts=True)
+        distinct, last, counts = np.unique(routes[::-1], return_index=True, return_counts=True)
         best = np.lexsort((seqs[::-1][last], counts))[: -LISTED - 1 : -1]
-        listed = [(*route_names(int(found[at])), int(counts[at])) for at in best]
+        listed = [(*route_names(int(distinct[at])), int(counts[at])) for at in best]
         yield time_text(tick), *listing_fields(listed, 3)
 
 

@@ -125,14 +125,16 @@ class RouteWindow:
     def top(self) -> list[Ranked]:
         """Return the listing, best first; all kept trips have been counted."""
         get, least = self._counts.get, self._least
-        found = [(count, newest, route) for route, newest in self._watched.items() if (count := get(route, 0)) >= least]
-        if len(found) < LISTED and least > 1:
+        frequent = [
+            (count, newest, route) for route, newest in self._watched.items() if (count := get(route, 0)) >= least
+        ]
+        if len(frequent) < LISTED and least > 1:
             last = {trip[1]: trip[0] for trip in self._window.trips}
-            found = [(count, last[route], route) for route, count in self._counts.items()]
+            frequent = [(count, last[route], route) for route, count in self._counts.items()]
             least = 1
-        best = nlargest(_WATCHED, found)
+        best = nlargest(_WATCHED, frequent)
         self._least = best[-1][0] if len(best) == _WATCHED else least
-        self._watched = {route: newest for count, newest, route in found if count >= self._least}
+        self._watched = {route: newest for count, newest, route in frequent if count >= self._least}
         return best[:LISTED]
 
 

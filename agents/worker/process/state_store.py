@@ -81,14 +81,14 @@ class StateStore:
         """
         with suppress(BlockingIOError):
             self.waker.recv(4096)
-        found: list[StoredSnapshot] = []
+        snapshots: list[StoredSnapshot] = []
         while self._done:
             kept = self._done.popleft()
             if isinstance(kept, BaseException):
                 kind = "" if isinstance(kept, OSError | RunError) else f"{type(kept).__name__}: "
                 raise RunError(f"a snapshot cannot be stored: {kind}{kept}") from kept
-            found.append(kept)
-        return found
+            snapshots.append(kept)
+        return snapshots
 
     def close(self) -> None:
         """Finish all pending work and end the thread."""

@@ -42,6 +42,7 @@ from agents.worker.process.event_loop import EventLoop
 from agents.worker.process.metrics_reporter import MetricsReporter
 from agents.worker.process.state_store import StateStore
 from agents.worker.task_graph.epoch import EpochTasks
+from agents.worker.wire.handshake import WorkerIdentity
 from agents.worker.wire.mesh import LinkError, Mesh, PeerLink
 from inventory.libc import DEBUGGER, LIBC, TIMER_SLACK_NS, set_property
 from inventory.times import NS
@@ -118,10 +119,7 @@ class Worker:
         self._mesh = Mesh(
             selector,
             welcome.address,
-            bytes.fromhex(spec.key),
-            spec.run,
-            spec.epoch,
-            me,
+            WorkerIdentity(bytes.fromhex(spec.key), spec.run, spec.epoch, me),
             self._on_link,
             self._lost,
         )

@@ -110,14 +110,14 @@ class ColumnCodec:
         One dictionary is continued as long as it lives; columns with others are encoded on their own meanwhile. So are
         columns while its new entries are more than half of the rows since it was last continued.
         """
-        found = dictionary_of(column)
-        if found is None or found.nbytes > self._most_bytes or len(found) > MOST_ENTRIES:
+        dictionary = dictionary_of(column)
+        if dictionary is None or dictionary.nbytes > self._most_bytes or len(dictionary) > MOST_ENTRIES:
             return None
         before, count = self._sent.get(at, (None, 0))
         if before is None or before() is None:
-            before, count = ref(found), 0
+            before, count = ref(dictionary), 0
         rows = self._rows_apart.get(at, 0) + len(column)
-        if before() is not found or 2 * (len(column.dictionary) - count) > rows:
+        if before() is not dictionary or 2 * (len(column.dictionary) - count) > rows:
             return None
         return before, count
 

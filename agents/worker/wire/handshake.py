@@ -14,6 +14,7 @@ I/O: both classes take and return bytes.
 import hmac
 import secrets
 from struct import Struct
+from typing import NamedTuple
 
 from inventory.errors import RunError
 
@@ -32,6 +33,15 @@ class HandshakeError(RunError):
 
     Rejections are counted by message, so a message contains nothing that the other side sent.
     """
+
+
+class WorkerIdentity(NamedTuple):
+    """What a worker proves in handshakes: that it has the run's key, and its number in an epoch of that run."""
+
+    key: bytes
+    run: str
+    epoch: int
+    number: int
 
 
 class _Side:

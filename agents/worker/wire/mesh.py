@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 
 from agents.worker.wire.frame import STATE_BYTES, Frame, FrameReader
-from agents.worker.wire.handshake import TIMEOUT_S, Acceptor, Connector, HandshakeError
+from agents.worker.wire.handshake import TIMEOUT_S, Acceptor, Connector, HandshakeError, WorkerIdentity
 from inventory.errors import RunError
 
 _MAX_PIECES = 512
@@ -156,10 +156,7 @@ class Mesh:
         self,
         selector: selectors.BaseSelector,
         address: str,
-        key: bytes,
-        run: str,
-        epoch: int,
-        worker: int,
+        identity: WorkerIdentity,
         on_link: Callable[[int, socket.socket, bytes], None],
         on_lost: Callable[[int, str], None],
     ) -> None:
@@ -168,8 +165,7 @@ class Mesh:
         Args:
             selector: the event loop's.
             address: data address of this node.
-            key, run, epoch: of this start of the run, for handshakes.
-            worker: number of this worker.
+            identity: of this worker, for handshakes.
             on_link: called with a peer's number, its socket and the bytes received after the handshake.
             on_lost: called with the number of a peer that cannot be linked, and the reason.
 
@@ -177,8 +173,7 @@ class Mesh:
             RunError: the address cannot be bound.
         """
         self._selector = selector
-        self._address, self._key, self._run = address, key, run
-        self._epoch, self._worker = epoch, worker
+        self._address, self._identity = address, identity
         self._linked: set[int] = set()
         self._wanted: set[int] = set()
         self._addresses: dict[int, tuple[str, int]] = {}
@@ -209,14 +204,14 @@ class Mesh:
         connecting = {side.peer for side, _ in self._pending.values() if isinstance(side, Connector)}
         self._wanted |= addresses.keys()
         for peer in sorted(addresses.keys() - self._linked - connecting):
-            if peer > self._worker:
+            if peer > self._identity.number:
                 self._addresses[peer] = addresses[peer]
                 self._tries[peer] = 0
                 self._try(peer)
 
     def _try(self, peer: int) -> None:
         self._tries[peer] += 1
-        side = Connector(self._key, self._run, self._epoch, self._worker, peer)
+        side = Connector(*self._identity, peer)
         host, port = self._addresses[peer]
         try:
             # The source address is bound too, so that on one host every peer connects from its node's address.
@@ -256,7 +251,7 @@ class Mesh:
                 return
             if len(self._pending) >= len(self._wanted) + _MAX_UNAUTHENTICATED:
                 self._make_room()
-            side = Acceptor(self._key, self._run, self._epoch, self._worker)
+            side = Acceptor(*self._identity)
             self._register(sock, side)
             # A peer sends its hello at once; connections with a hello are not the first to be closed for room.
             self._continue_handshake(sock, side)

@@ -385,10 +385,10 @@ class OperatorTrial:
         tables: dict[str, list[Row]] = {}
         for executor, triplet in self.triplets.items():
             given: list[dict[str, list[Row]]] = [{}, {}, triplet.settled]
-            for operator, found in zip(triplet.operators, given, strict=True):
+            for operator, answered in zip(triplet.operators, given, strict=True):
                 with self.calling(executor, "answer"):
                     for table in operator.tables() if isinstance(operator, Bolt) else ():
-                        found.setdefault(table.answer_table, []).extend([*table.settled(), *table.answer()])
+                        answered.setdefault(table.answer_table, []).extend([*table.settled(), *table.answer()])
             triplet.compare(*given)
             for name, rows in given[2].items():
                 tables.setdefault(name, []).extend(rows)

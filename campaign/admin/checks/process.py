@@ -104,11 +104,11 @@ def _reported_call(workload: Workload, reporter: TrialReporter, check: str, what
 def _downstream_of_free(trial: OperatorTrial) -> set[str]:
     """Return components with input from a free column, whose output may differ between processes."""
     sources = {component for component, _, _ in trial.emissions.free}
-    found: set[str] = set()
+    downstream: set[str] = set()
     for name in trial.topology.order:
-        if any(entry.source in sources | found for entry in trial.topology.component[name].inputs):
-            found.add(name)
-    return found
+        if any(entry.source in sources | downstream for entry in trial.topology.component[name].inputs):
+            downstream.add(name)
+    return downstream
 
 
 def _named(trial: OperatorTrial, component: str, stream: str, column: int) -> str:

@@ -116,9 +116,9 @@ def _replay(name: str, reporter: TrialReporter, questions: list[tuple[str, bytes
     """Ask a new instance the same questions."""
     again = make_online_scheduler(name, None)
     for (label, question), answer in zip(questions, answers, strict=True):
-        found = _Asked(f"{label}, replayed", reporter).ask(again, question)
-        if found != answer:
-            reporter.fault(REPLAY, f"{label}: a second instance answers {_short(found)}, the first {_short(answer)}")
+        repeated = _Asked(f"{label}, replayed", reporter).ask(again, question)
+        if repeated != answer:
+            reporter.fault(REPLAY, f"{label}: a second instance answers {_short(repeated)}, the first {_short(answer)}")
             return
 
 
@@ -135,8 +135,8 @@ class _Asked:
 
     def ask(self, ready: CheckedOnline, question: bytes) -> str:
         """Return the answer to a question in JSON."""
-        found = msgspec.json.decode(question, type=Question)
-        return self.revise(ready, found.problem, found.observation)
+        decoded = msgspec.json.decode(question, type=Question)
+        return self.revise(ready, decoded.problem, decoded.observation)
 
     def revise(self, ready: CheckedOnline, problem: Problem, observation: Observation) -> str:
         """Return the answer as JSON, or why there is none."""

@@ -52,8 +52,8 @@ def rounds_for(needs: Needs) -> Mapping[str, Round]:
     }
     if needs.cycles:
         plain["a topology with a cycle"] = lambda: Problem(_equal(3), (_cycle(),))
-    found = {} if needs.traffic == "required" else plain
-    return {**found, **{f"{what}, with traffic": _with_traffic(made) for what, made in plain.items()}}
+    without_traffic = {} if needs.traffic == "required" else plain
+    return {**without_traffic, **{f"{what}, with traffic": _with_traffic(made) for what, made in plain.items()}}
 
 
 def _with_traffic(made: Round) -> Round:
@@ -338,10 +338,10 @@ def _in_time(trials: list[Trial]) -> Check:
 
 def _apart(trials: list[Trial]) -> str:
     """Return the first answer that differs between two processes, or an empty string."""
-    found = first_difference(trials)
-    if found is None:
+    difference = first_difference(trials)
+    if difference is None:
         return ""
-    label, one, other = found
+    label, one, other = difference
     return f"{label}: another process with another hash seed answers differently: {answer_difference(one, other)}"
 
 

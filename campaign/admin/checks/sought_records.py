@@ -50,8 +50,8 @@ def check_seek(trial: OperatorTrial) -> None:
 
 
 def _opened(trial: OperatorTrial, component: str, of: int) -> list[Spout]:
-    found = [trial.opened(Executor(component, index), of) for index in range(of)]
-    return [spout for spout in found if isinstance(spout, Spout)]
+    operators = [trial.opened(Executor(component, index), of) for index in range(of)]
+    return [spout for spout in operators if isinstance(spout, Spout)]
 
 
 def _close(trial: OperatorTrial, spouts: Sequence[Spout]) -> None:
@@ -63,10 +63,10 @@ def _close(trial: OperatorTrial, spouts: Sequence[Spout]) -> None:
 def _records(spouts: Sequence[Spout], begin: int, random: Random) -> list[Row]:
     """Return records from number `begin` on, in the input's order."""
     of = len(spouts)
-    found: dict[int, Row] = {}
+    rows_by_seq: dict[int, Row] = {}
     for index, spout in enumerate(spouts):
         at, end = own_records(begin, index, of), own_records(RECORDS, index, of)
         while at < end and (rows := spout.next_batch(random.randint(1, end - at))):
-            found |= {(at + number) * of + index: tuple(row) for number, row in enumerate(rows)}
+            rows_by_seq |= {(at + number) * of + index: tuple(row) for number, row in enumerate(rows)}
             at += len(rows)
-    return [row for _, row in sorted(found.items())]
+    return [row for _, row in sorted(rows_by_seq.items())]

@@ -126,10 +126,10 @@ class Trial:
 
     def fault_of(self, check: str) -> str:
         """Return the first fault and the number of others, or an empty string."""
-        found = self.faults.get(check, [])
-        if not found:
+        faults = self.faults.get(check, [])
+        if not faults:
             return ""
-        return found[0] + (f" (and {len(found) - 1} more)" if len(found) > 1 else "")
+        return faults[0] + (f" (and {len(faults) - 1} more)" if len(faults) > 1 else "")
 
 
 def first_difference(trials: Sequence[Trial]) -> tuple[str, str, str] | None:
@@ -234,5 +234,5 @@ class _Lines:
                     return None
                 self._buffer += received
         line, _, self._buffer = self._buffer.partition(b"\n")
-        found: dict[str, Any] = json.loads(line)
-        return found
+        message: dict[str, Any] = json.loads(line)
+        return message

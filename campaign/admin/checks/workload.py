@@ -76,8 +76,10 @@ def _of_trials(trials: list[Trial]) -> Iterator[Check]:
     broken = bool(overdue or first.faults)
     for name in (INPUT, OPERATORS, SNAPSHOT, RESTORE, PURE, ANSWER):
         fault = first.fault_of(name)
-        if name == PURE and not fault and (found := first_difference(trials)) is not None:
-            fault = f"{found[0]} differs in a process with another hash seed: it depends on hash() or a set's order"
+        if name == PURE and not fault and (difference := first_difference(trials)) is not None:
+            fault = (
+                f"{difference[0]} differs in a process with another hash seed: it depends on hash() or a set's order"
+            )
         message = first.notes.get(name, HOLDS.get(name, ""))
         if not fault and broken and name not in first.notes:
             fault = "unknown because of other faults"

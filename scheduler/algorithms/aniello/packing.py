@@ -121,21 +121,21 @@ class Bins:
         """Return the least loaded bin that accepts the items, or None."""
         heap = self._by_load(group, count)
         aside: list[tuple[int, int]] = []
-        found: int | None = None
-        while heap and found is None:
+        least_loaded: int | None = None
+        while heap and least_loaded is None:
             entry = heap[0]
             at = entry[1]
             if entry[0] != self.load[at] or not self.accepts(at, group, count, 0, any_load=True):
                 heappop(heap)  # outdated, or full: it comes back when something is taken out
             elif self.accepts(at, group, count, load, any_load=any_load):
-                found = at
+                least_loaded = at
             else:
                 aside.append(heappop(heap))
                 while heap and heap[0] == entry:
                     heappop(heap)
         for entry in aside:
             heappush(heap, entry)
-        return found
+        return least_loaded
 
     def _by_load(self, group: int, count: int) -> list[tuple[int, int]]:
         """Return a heap of (load, bin) that has every bin with room for `count` items of `group`."""
@@ -275,21 +275,21 @@ class Packing:
     def _rates_in(self, item: int, besides: int, candidates: Sequence[int]) -> dict[int, int]:
         """Return candidate -> rate between `item` and the items in it, `besides` left out."""
         home = self._bins.home
-        found = dict.fromkeys(candidates, 0)
+        rates = dict.fromkeys(candidates, 0)
         for other, rate in self._near[item].items():
             at = home[other]
-            if at is not None and at in found and other != besides:
-                found[at] += rate
-        return found
+            if at is not None and at in rates and other != besides:
+                rates[at] += rate
+        return rates
 
     def rate_by_node(self, item: int) -> dict[int, int]:
         """Return bin -> rate between `item` and the items there, excluding `item` itself."""
-        found: dict[int, int] = {}
+        rates: dict[int, int] = {}
         for other, rate in self._near[item].items():
             at = self._bins.home[other]
             if at is not None:
-                found[at] = found.get(at, 0) + rate
-        return found
+                rates[at] = rates.get(at, 0) + rate
+        return rates
 
     def rate_at_home(self, item: int) -> int:
         """Return the rate between `item` and the other items of its bin; 0 without a bin."""

@@ -154,13 +154,13 @@ def make_plan(
     Raises:
         NoRoomError: an executor or a worker found no room (only with `as_published`).
     """
-    found = [
+    planned = [
         PlannedWorker(number, tuple(sorted(group)), sum(mine.load[executor] for executor in group))
         for number, (mine, count) in enumerate(zip(stats, workers, strict=True))
         for group in executors_to_workers(mine, count, knobs)
         if group
     ]
-    return _NodePacking(stats, found, places, capacity, knobs).run()
+    return _NodePacking(stats, planned, places, capacity, knobs).run()
 
 
 def executors_to_workers(stats: Stats, workers: int, knobs: Knobs) -> list[list[int]]:
