@@ -90,7 +90,7 @@ def test_a_running_topology_that_fits_no_longer_keeps_what_it_runs() -> None:
     existing = (ExistingWorker("t", "x", 1, ("a[0]", "a[1]")),)
     cluster = Cluster((Node(id="x", cpu=100.0),), existing=existing)
     plan = place(Problem(cluster, (chain(2),), traffic_of({}, {"a[0]": 60.0, "a[1]": 60.0})))
-    assert by_slot(plan.placements["t"]) == {("x", 1): ["a[0]", "a[1]"]}
+    assert by_slot(plan) == {("x", 1): ["a[0]", "a[1]"]}
     assert plan.placements["t"].status == "placed"
     assert "the first is a[1] with load 60" in plan.placements["t"].message
     assert not plan.freed
@@ -100,7 +100,7 @@ def test_scattered_executors_are_consolidated() -> None:
     existing = (ExistingWorker("t", "x", 0, ("a[0]",)), ExistingWorker("t", "y", 0, ("b[0]",)))
     cluster = Cluster(nodes_of(x=1, y=1).nodes, existing=existing)
     plan = place(Problem(cluster, (chain(1, 1, workers=2),), traffic_of({"a[0] b[0]": 5})))
-    assert by_slot(plan.placements["t"]) == {("x", 0): ["a[0]", "b[0]"]}
+    assert by_slot(plan) == {("x", 0): ["a[0]", "b[0]"]}
     assert [worker.node for worker in plan.freed] == ["y"]
 
 

@@ -67,7 +67,7 @@ def test_running_tasks_stay_and_waiting_ones_are_placed_by_the_same_rule() -> No
     existing = (ExistingWorker("t", "y", 1, ("a[0]",)), ExistingWorker("t", "y", 0, ("b[1]",)))
     cluster = Cluster(nodes_of(x=2, y=2).nodes, existing=existing)
     plan = place(Problem(cluster, (chain(1, 2),), traffic_of({"a[0] b[0]": 5})), 100.0)
-    assert by_slot(plan.placements["t"]) == {("y", 0): ["b[0]", "b[1]"], ("y", 1): ["a[0]"]}
+    assert by_slot(plan) == {("y", 0): ["b[0]", "b[1]"], ("y", 1): ["a[0]"]}
     assert not plan.freed
 
 

@@ -52,7 +52,7 @@ def test_the_number_of_nodes_follows_from_the_load() -> None:
 def test_workers_are_shared_by_the_nodes_and_split_by_traffic() -> None:
     cluster = Cluster((Node(id="x", cpu=400.0),))
     plan = place(Problem(cluster, (chain(2, 2, workers=2),), FOUR))
-    assert by_slot(plan.placements["t"]) == {("x", 0): ["a[0]", "b[1]"], ("x", 1): ["a[1]", "b[0]"]}
+    assert by_slot(plan) == {("x", 0): ["a[0]", "b[1]"], ("x", 1): ["a[1]", "b[0]"]}
     cluster = Cluster(tuple(Node(id=name, cpu=100.0) for name in "xy"))
     plan = place(Problem(cluster, (chain(2, 2, workers=3),), FOUR))
     assert workers_per_node(plan.placements["t"]) == {"x": 2, "y": 2}

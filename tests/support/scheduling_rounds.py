@@ -131,9 +131,10 @@ def traffic_of(rates: Mapping[str, float], load: Mapping[str, float] | None = No
     return Traffic(tuple(Edge(*pair.split(), float(rate)) for pair, rate in rates.items()), load or {})
 
 
-def by_slot(placement: Placement) -> dict[tuple[str, int], list[str]]:
+def by_slot(plan: Plan, topology: str = "t") -> dict[tuple[str, int], list[str]]:
+    """Return (node, slot) -> names of executors, all sorted."""
     slots: dict[tuple[str, int], list[str]] = {}
-    for executor, slot in placement.assignments.items():
+    for executor, slot in plan.placements[topology].assignments.items():
         slots.setdefault(tuple(slot), []).append(executor.name)
     return {slot: sorted(names) for slot, names in sorted(slots.items())}
 
