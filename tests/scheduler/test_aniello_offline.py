@@ -210,9 +210,3 @@ def test_nothing_is_released_or_moved_in_any_round_sequence(rounds: Rounds, give
         assert not plan.freed
         assert not plan.migrations
         assert len(plan.placements) == len(problem.topologies)
-
-
-@given(problems())
-def test_the_order_of_nodes_in_the_file_does_not_matter(problem: Problem) -> None:
-    cluster = Cluster(problem.cluster.nodes[::-1], problem.cluster.network, problem.cluster.existing[::-1])
-    assert place(Problem(cluster, problem.topologies)).placements == place(problem).placements

@@ -11,8 +11,6 @@ from scheduling_rounds import (
     by_slot,
     node_by_executor,
     place_sequence,
-    repeated_round,
-    reversed_order,
     round_sequences,
     traffic_of,
     workers_per_node,
@@ -176,17 +174,3 @@ def test_limits_hold_in_any_round_sequence(sequence: RoundSequence, params: DSto
             for executor, slot in placement.assignments.items():
                 node_load[slot.node] += int(loads.of(topology, executor))
         assert all(load <= loads.capacity[node] for node, load in node_load.items())
-
-
-@given(problems(cycles=True, observed=True))
-def test_a_plan_for_one_topology_stays_in_the_next_round(problem: Problem) -> None:
-    alone = Problem(problem.cluster, problem.topologies[:1], problem.traffic)
-    plan = place(alone)
-    following = place(repeated_round(alone, plan))
-    assert not following.freed
-    assert following.placements == plan.placements
-
-
-@given(problems(cycles=True, observed=True))
-def test_the_order_of_the_input_does_not_matter(problem: Problem) -> None:
-    assert place(reversed_order(problem)).placements == place(problem).placements

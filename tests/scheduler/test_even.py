@@ -203,14 +203,6 @@ def test_a_fresh_topology_is_balanced(topology: Topology, nodes: int, slots: int
     assert max(counts) - min(counts) <= 1
 
 
-@given(problems(), st.randoms(use_true_random=False))
-def test_the_order_of_nodes_in_the_file_does_not_matter(problem: Problem, random: object) -> None:
-    nodes = list(problem.cluster.nodes)
-    random.shuffle(nodes)  # type: ignore[attr-defined]
-    shuffled = Problem(Cluster(tuple(nodes), existing=problem.existing[::-1]), problem.topologies)
-    assert place(shuffled).placements == place(problem).placements
-
-
 def place_running(
     topology: Topology, workers: dict[tuple[str, int], list[str]], params: EvenParams, **slots: int
 ) -> Plan:

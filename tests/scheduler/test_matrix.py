@@ -13,7 +13,6 @@ from scheduling_rounds import (
     node_by_executor,
     place_sequence,
     repeated_round,
-    reversed_order,
     round_sequences,
     traffic_of,
 )
@@ -168,11 +167,6 @@ def test_the_cost_is_that_of_the_matrices(problem: Problem, is_observed: bool) -
         if node_of[one] != node_of[other]:
             cost += rates[one, other] * (1 if racks[node_of[one]] == racks[node_of[other]] else 2)
     assert plan.details["cost"] == cost
-
-
-@given(problems(cycles=True, observed=True))
-def test_the_order_of_the_input_does_not_matter(problem: Problem) -> None:
-    assert place(reversed_order(problem)).placements == place(problem).placements
 
 
 @given(problems(cycles=True, observed=True))

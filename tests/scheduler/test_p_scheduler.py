@@ -13,8 +13,6 @@ from scheduling_rounds import (
     by_slot,
     node_by_executor,
     place_sequence,
-    repeated_round,
-    reversed_order,
     round_sequences,
     traffic_of,
     workers_per_node,
@@ -108,17 +106,3 @@ def test_every_topology_with_a_slot_is_placed_whole_in_any_round_sequence(
                 assert not [w for w in running if problem.cluster.by_id[w.node].available]
         topologies_per_slot = Counter(slot for p in plan.placements.values() for slot in set(p.assignments.values()))
         assert set(topologies_per_slot.values()) <= {1}
-
-
-@given(problems(cycles=True, observed=True))
-def test_a_plan_for_one_topology_stays_in_the_next_round(problem: Problem) -> None:
-    alone = Problem(problem.cluster, problem.topologies[:1], problem.traffic)
-    plan = place(alone)
-    following = place(repeated_round(alone, plan))
-    assert following.placements == plan.placements
-    assert not following.freed
-
-
-@given(problems(cycles=True, observed=True))
-def test_the_order_of_the_input_does_not_matter(problem: Problem) -> None:
-    assert place(reversed_order(problem)).placements == place(problem).placements

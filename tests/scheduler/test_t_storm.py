@@ -13,7 +13,6 @@ from scheduling_rounds import (
     node_by_executor,
     place_sequence,
     repeated_round,
-    reversed_order,
     round_sequences,
     traffic_of,
     workers_per_node,
@@ -168,8 +167,3 @@ def test_the_plan_stays_in_the_next_round(problem: Problem, gamma: float) -> Non
     following = place(repeated_round(problem, plan), gamma)
     assert not following.freed
     assert following.placements == plan.placements
-
-
-@given(problems(cycles=True, observed=True))
-def test_the_order_of_the_input_does_not_matter(problem: Problem) -> None:
-    assert place(reversed_order(problem)).placements == place(problem).placements
