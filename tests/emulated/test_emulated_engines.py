@@ -12,27 +12,18 @@ import psutil
 import pyarrow.parquet
 import pytest
 from emulated_lab import EmulatedLab, command, wait_for
+from package_install import why_not_installed
 
 from controller.host.cgroups import ControlGroup, find_hierarchy
 from engines.installation import engines_unsupported_reason
-from engines.selection import ENGINES, install_engine
-from inventory.errors import UnfitError
+from engines.selection import ENGINES
 
 pytestmark = [pytest.mark.emulated, pytest.mark.emulation, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _engines() -> None:
-    reason = engines_unsupported_reason()
-    try:
-        if reason is None:
-            for name in ENGINES:
-                install_engine(name, print)
-    except UnfitError as error:
-        if "Maven:" not in str(error):
-            raise
-        reason = str(error)
-    if reason is not None:
+    if reason := engines_unsupported_reason() or why_not_installed(*ENGINES):
         assert "storm" not in os.environ.get("MILLRACE_REQUIRE", ""), reason
         pytest.skip(reason)
 

@@ -13,10 +13,9 @@ from typing import Any
 import psutil
 import pyarrow.parquet
 import pytest
+from package_install import why_not_installed
 
 from controller.host.process_identity import ProcessIdentity
-from engines.selection import install_engine
-from inventory.errors import UnfitError
 
 pytestmark = [pytest.mark.flink, pytest.mark.loopback]
 
@@ -34,12 +33,8 @@ PACKED = {"nodes": [1, 2]}
 @pytest.fixture(scope="module", autouse=True)
 def flink() -> None:
     """Install Flink, and compile Millrace's programs for it."""
-    try:
-        install_engine("flink", print)
-    except UnfitError as error:
-        if "Maven:" not in str(error):
-            raise
-        pytest.skip(f"Flink's jars cannot be fetched here: {error}")
+    if reason := why_not_installed("flink"):
+        pytest.skip(reason)
 
 
 def javas(workspace: Any, main: str) -> list[ProcessIdentity]:

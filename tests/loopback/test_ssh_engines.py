@@ -10,10 +10,8 @@ import psutil
 import pyarrow.parquet
 import pytest
 import yaml
+from package_install import why_not_installed
 from sshd import Lab, lab
-
-from engines.selection import install_engine
-from inventory.errors import UnfitError
 
 pytestmark = [pytest.mark.loopback, pytest.mark.sshd]
 
@@ -34,12 +32,8 @@ def installed() -> Callable[[str], None]:
     """Function that installs an engine, or skips a test."""
 
     def install(name: str) -> None:
-        try:
-            install_engine(name, print)
-        except UnfitError as error:
-            if "Maven:" not in str(error):
-                raise
-            pytest.skip(f"jars cannot be fetched here: {error}")
+        if reason := why_not_installed(name):
+            pytest.skip(reason)
 
     return install
 

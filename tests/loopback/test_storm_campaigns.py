@@ -11,9 +11,7 @@ from typing import Any
 import psutil
 import pyarrow.parquet
 import pytest
-
-from engines.selection import install_engine
-from inventory.errors import UnfitError
+from package_install import why_not_installed
 
 pytestmark = [pytest.mark.storm, pytest.mark.loopback]
 
@@ -29,12 +27,8 @@ LINES = [
 
 @pytest.fixture(scope="module", autouse=True)
 def _storm() -> None:
-    try:
-        install_engine("storm", print)
-    except UnfitError as error:
-        if "Maven:" not in str(error):
-            raise
-        pytest.skip(f"Storm's jars cannot be fetched here: {error}")
+    if reason := why_not_installed("storm"):
+        pytest.skip(reason)
 
 
 def workload(workspace: Any, **changes: Any) -> dict[str, Any]:

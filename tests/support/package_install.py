@@ -1,4 +1,4 @@
-"""Installation of third-party packages: build the wheel, unpack it, and add it to the path of a new process."""
+"""Installation of third-party packages, as wheels on the path of a new process, and of engines."""
 
 import os
 import re
@@ -7,6 +7,9 @@ import sys
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+from engines.selection import install_engine
+from inventory.errors import UnfitError
 
 MILLRACE = Path(sys.executable).with_name("millrace")
 
@@ -40,6 +43,18 @@ def install_guide(page: str, work: Path) -> Path:
         f'{registration}{other}\n[tool.hatch.build.targets.wheel]\ninclude = ["{module}.py"]\n'
     )
     return install(project, work)
+
+
+def why_not_installed(*engines: str) -> str | None:
+    """Install engines; return why their jars cannot be fetched here, None if they are installed."""
+    try:
+        for name in engines:
+            install_engine(name, print)
+    except UnfitError as error:
+        if "Maven:" not in str(error):
+            raise
+        return f"jars cannot be fetched here: {error}"
+    return None
 
 
 def millrace(
