@@ -13,9 +13,10 @@ from typing import Any
 import psutil
 import pyarrow.parquet
 import pytest
-from package_install import why_not_installed
+from package_install import skipping_without_jars
 
 from controller.host.process_identity import ProcessIdentity
+from engines.selection import install_engine
 
 pytestmark = [pytest.mark.flink, pytest.mark.loopback]
 
@@ -33,8 +34,8 @@ PACKED = {"nodes": [1, 2]}
 @pytest.fixture(scope="module", autouse=True)
 def flink() -> None:
     """Install Flink, and compile Millrace's programs for it."""
-    if reason := why_not_installed("flink"):
-        pytest.skip(reason)
+    with skipping_without_jars():
+        install_engine("flink", print)
 
 
 def javas(workspace: Any, main: str) -> list[ProcessIdentity]:

@@ -10,8 +10,10 @@ import psutil
 import pyarrow.parquet
 import pytest
 import yaml
-from package_install import why_not_installed
+from package_install import skipping_without_jars
 from sshd import Lab, lab
+
+from engines.selection import install_engine
 
 pytestmark = [pytest.mark.loopback, pytest.mark.sshd]
 
@@ -32,8 +34,8 @@ def installed() -> Callable[[str], None]:
     """Function that installs an engine, or skips a test."""
 
     def install(name: str) -> None:
-        if reason := why_not_installed(name):
-            pytest.skip(reason)
+        with skipping_without_jars():
+            install_engine(name, print)
 
     return install
 

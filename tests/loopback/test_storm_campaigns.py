@@ -11,7 +11,9 @@ from typing import Any
 import psutil
 import pyarrow.parquet
 import pytest
-from package_install import why_not_installed
+from package_install import skipping_without_jars
+
+from engines.selection import install_engine
 
 pytestmark = [pytest.mark.storm, pytest.mark.loopback]
 
@@ -27,8 +29,8 @@ LINES = [
 
 @pytest.fixture(scope="module", autouse=True)
 def _storm() -> None:
-    if reason := why_not_installed("storm"):
-        pytest.skip(reason)
+    with skipping_without_jars():
+        install_engine("storm", print)
 
 
 def workload(workspace: Any, **changes: Any) -> dict[str, Any]:

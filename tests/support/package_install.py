@@ -5,10 +5,12 @@ import re
 import subprocess
 import sys
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
-from engines.selection import install_engine
+import pytest
+
 from inventory.errors import UnfitError
 
 MILLRACE = Path(sys.executable).with_name("millrace")
@@ -45,16 +47,15 @@ def install_guide(page: str, work: Path) -> Path:
     return install(project, work)
 
 
-def why_not_installed(*engines: str) -> str | None:
-    """Install engines; return why their jars cannot be fetched here, None if they are installed."""
+@contextmanager
+def skipping_without_jars(required: bool = False) -> Iterator[None]:
+    """Skip the test if the block installs an engine whose jars cannot be fetched here, unless they are required."""
     try:
-        for name in engines:
-            install_engine(name, print)
+        yield
     except UnfitError as error:
-        if "Maven:" not in str(error):
+        if required or "Maven:" not in str(error):
             raise
-        return f"jars cannot be fetched here: {error}"
-    return None
+        pytest.skip(f"jars cannot be fetched here: {error}")
 
 
 def millrace(
