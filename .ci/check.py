@@ -23,7 +23,7 @@ QUICK = {
         aniello_offline aniello_online checking cost d_storm default er_stream even flink i_scheduler isolation matrix
         multitenant p_scheduler pipeline_steps r_storm ras_strategies registry resource_aware slots t_storm top_storm
         """,
-    "workloads": "key_groups lines operators rate_limits rates row_digest shapes topology_file traffic_file",
+    "workloads": "key_groups lines operators rates row_digest shapes topology_file traffic_file",
 }
 """Room -> its quick tests: they start no processes, and no file takes more than a second or two."""
 

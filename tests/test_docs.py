@@ -10,7 +10,6 @@ import msgspec
 import pytest
 
 from agents.collected_traces import TABLES
-from campaign.commands.main import run
 from inventory.cluster import Cluster, ExistingWorker, Facts, Network, Node
 from inventory.values import EnergyModel
 from scheduler.explain.explanation import CutLink, CutPair, Explanation, LowerBound, NodeLoad
@@ -165,20 +164,6 @@ def test_the_citation_names_this_version_and_licence() -> None:
     project = PYPROJECT["project"]
     assert f"\nversion: {project['version']}\n" in citation
     assert f"\nlicense: {project['license']}\n" in citation
-
-
-def test_the_tutorial_says_where_the_demo_places_word_count(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["run", "demo", "--dry-run"]) == 0
-    planned = capsys.readouterr().out
-    tutorial = " ".join((DOCS / "tutorial.md").read_text().split())
-    words = {"2": "two", "5": "five"}
-    for scheduler, sentence in (("even", "Even uses all {}"), ("top-storm", "TOP-Storm uses {}")):
-        found = re.search(
-            rf"wordcount by {scheduler}(?: \(not given: traffic\))?: (\d+) nodes, \d+ slots, (\d+) executor pairs",
-            planned,
-        )
-        assert found
-        assert sentence.format(words[found[1]]) + " nodes, and " + found[2] in tutorial
 
 
 def test_every_folder_of_the_code_is_in_the_architecture_page() -> None:

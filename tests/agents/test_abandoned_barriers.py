@@ -5,13 +5,12 @@ from random import Random
 
 import msgspec
 import pytest
-from delivery_oracle import SCHEMA, SIDE, DeliveryOracle, random_topology
+from delivery_oracle import SCHEMA, SIDE, DeliveryOracle, OpenOperators, random_topology
 from hypothesis import given
 from hypothesis import strategies as st
 from scripted_run import Limits, ScriptedRun, run_spec, scripted_run
 
 from agents.protocol import Abandon, Cut, Drained, Moved, MoveToPlace, Passed, Prepare, Ready, Slot, Stop
-from workloads.operators import Context, Operator
 from workloads.topology import Component, Input, Topology
 
 SLOTS = [Slot("n1", 0), Slot("n1", 1), Slot("n2", 0)]
@@ -27,28 +26,13 @@ LINE = Topology(
 )
 
 
-class Counted(DeliveryOracle):
+class Counted(OpenOperators, DeliveryOracle):
     """An oracle that counts open operators; that of the executor `broken` cannot be opened."""
 
-    open = 0
     broken = ""
 
-    def operator(self, component: str) -> Operator:
-        operator = super().operator(component)
-        opened, closed = operator.open, operator.close
-
-        def open_counted(context: Context) -> None:
-            if f"{component}[{context.index}]" == self.broken:
-                raise FileNotFoundError(2, "No such file", "books.txt")
-            opened(context)
-            self.open += 1
-
-        def close_counted() -> None:
-            closed()
-            self.open -= 1
-
-        operator.open, operator.close = open_counted, close_counted
-        return operator
+    def cannot_open(self, executor: str) -> bool:
+        return executor == self.broken
 
 
 def connections_of(run: ScriptedRun) -> Iterator[object]:

@@ -8,12 +8,13 @@ from unittest import mock
 import numpy as np
 import pyarrow as pa
 import pytest
+from channel_ends import RecordedChannel
 from column_rows import CUTS, ENCODED, Encoders, Stream, exact_values, in_chunks, streams, with_dictionaries
 from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.worker.channels import column_groupings
-from agents.worker.channels.channel import BATCH_ROWS, ChannelId, CreditWindow, FlushTimer, Mark, Outgoing
+from agents.worker.channels.channel import BATCH_ROWS, ChannelId, CreditWindow, FlushTimer
 from agents.worker.channels.ends import local_channel
 from agents.worker.channels.gated import GatedLocal, Pool
 from agents.worker.channels.groupings import Grouping, grouping_of
@@ -29,28 +30,9 @@ from workloads.operators import Row
 from workloads.topology import Input
 
 
-class Sent(Outgoing):
-    """A channel that records the rows and stamps added to it."""
-
-    def __init__(self, receiver: int) -> None:
-        super().__init__(ChannelId(0, receiver, 0), 1, CreditWindow(1, 1 << 20), FlushTimer())
-        self.rows: list[Row] = []
-        self.stamps: list[int | None] = []
-
-    def add(self, rows: Sequence[Row], stamps: Stamps = ()) -> None:
-        assert len(rows) > 0
-        assert list(stamps) == sorted(stamps)
-        self.rows += rows
-        self.stamps += map(dict(stamps).get, range(len(rows)))
-
-    def _deliver(self, rows: list[Row] | Columns) -> tuple[int, int]:
-        raise AssertionError("rows stay here")
-
-    def _deliver_mark(self, mark: Mark) -> None:
-        raise AssertionError("marks do not come here")
-
-
-def dealt(grouping: Grouping, sent: list[Sent], batches: Sequence[tuple[Sequence[Row], Stamps]]) -> list[list]:
+def dealt(
+    grouping: Grouping, sent: list[RecordedChannel], batches: Sequence[tuple[Sequence[Row], Stamps]]
+) -> list[list]:
     for rows, stamps in batches:
         grouping.deal(rows, stamps)
     return [list(zip(exact_values(channel.rows), channel.stamps, strict=True)) for channel in sent]
@@ -87,7 +69,7 @@ def test_columns_go_where_their_rows_go(
     batches = [(rows, stamps), (rows[: len(rows) // 2 + 1], ()), (rows[::-1], ()), (rows, stamps)]
     found = []
     for encoders in (None, None, Encoders()):
-        sent = [Sent(receiver) for receiver in range(count)]
+        sent = [RecordedChannel(receiver) for receiver in range(count)]
         grouping = grouping_of(entry, schema, sent, sender, first_owners(count))
         parts = batches
         if found:
@@ -105,7 +87,7 @@ def test_columns_reach_the_same_executors_when_dictionaries_are_full(room: int) 
     batches = [[(f"{at} " * (1 + at % 9), at) for at in range(start, start + 40)] * 3 for start in (0, 20, 40, 0, 60)]
     found = []
     for as_columns in (False, True):
-        sent = [Sent(receiver) for receiver in range(3)]
+        sent = [RecordedChannel(receiver) for receiver in range(3)]
         for channel in sent:
             channel.dictionary_bytes = room
         grouping = grouping_of(Input("a", "fields", ("word",)), schema, sent, 0, first_owners(3))
@@ -122,14 +104,14 @@ def test_columns_are_sent_directly_where_their_rows_are(rows: list[Row], sampled
     stamps = [(at, 100 + at) for at in sorted(sampled) if at < len(rows)]
     found = []
     for batch in (rows, Columns.of_rows(schema, rows)):
-        sent = [Sent(receiver) for receiver in range(5)]
+        sent = [RecordedChannel(receiver) for receiver in range(5)]
         found.append(dealt(grouping_of(Input("a", "direct", ("n",)), schema, sent, 0), sent, [(batch, stamps)]))
     assert found[0] == found[1]
 
 
 @pytest.mark.parametrize("target", [-1, 3, 2**40])
 def test_columns_to_an_executor_that_does_not_exist_are_an_error(target: int) -> None:
-    sent = [Sent(receiver) for receiver in range(3)]
+    sent = [RecordedChannel(receiver) for receiver in range(3)]
     with pytest.raises(RunError, match=f"executor {target} of 3"):
         grouping_of(Input("a", "direct", ("n",)), {"n": "int"}, sent, 0).deal(
             Columns.of_rows({"n": "int"}, [(0,), (target,)])
@@ -140,13 +122,13 @@ def test_a_repeated_key_is_dictionary_encoded_with_the_entries_of_its_channel_on
     schema = {"word": "str"}
     parts: list[Columns] = []
 
-    class Keeping(Sent):
+    class Keeping(RecordedChannel):
         def add(self, rows: Sequence[Row], stamps: Stamps = ()) -> None:
             assert isinstance(rows, Columns)
             parts.append(rows)
 
     words = [(f"word {at % 7}",) for at in range(70)]
-    sent: list[Sent] = [Keeping(receiver) for receiver in range(3)]
+    sent: list[RecordedChannel] = [Keeping(receiver) for receiver in range(3)]
     grouping_of(Input("a", "fields", ("word",)), schema, sent, 0, first_owners(3)).deal(Columns.of_rows(schema, words))
     entries = [part.batch().column(0).dictionary.to_pylist() for part in parts]
     assert sorted(chain.from_iterable(entries)) == sorted({word for (word,) in words})
@@ -170,12 +152,12 @@ def test_a_filtered_dictionary_counts_no_word_that_was_dropped_and_reaches_no_ex
     schema = {"word": "str"}
     counts: list[ColumnCount] = [ColumnCount() for _ in range(3)]
 
-    class Counting(Sent):
+    class Counting(RecordedChannel):
         def add(self, rows: Sequence[Row], stamps: Stamps = ()) -> None:
             assert isinstance(rows, Columns)
             counts[self.id.receiver].process_columns(ColumnBatch("a", "default", rows.batch()))
 
-    sent: list[Sent] = [Counting(receiver) for receiver in range(3)]
+    sent: list[RecordedChannel] = [Counting(receiver) for receiver in range(3)]
     grouping = grouping_of(Input("a", "fields", ("word",)), schema, sent, 0, first_owners(3))
     words = [(f"word {at % 40}",) for at in range(200)]
     whole = with_dictionaries(batch_of(schema, words))
@@ -210,7 +192,7 @@ def test_columns_are_combined_before_they_are_dealt_and_sampled_rows_are_not(
 ) -> None:
     schema = {"word": "str", "n": "int"}
     stamps = [(at, 100 + at) for at in sorted(sampled) if at < len(rows)]
-    sent = [Sent(receiver) for receiver in range(3)]
+    sent = [RecordedChannel(receiver) for receiver in range(3)]
     combine = column_combine(Summing(), schema, "b")
     grouping = grouping_of(Input("a", "fields", ("word",)), schema, sent, 0, first_owners(3), combine=combine)
     grouping.deal(rows if from_rows else Columns.of_rows(schema, rows), stamps)

@@ -8,7 +8,7 @@ from unittest import mock
 
 import msgspec
 import pytest
-from delivery_oracle import random_topology
+from delivery_oracle import OpenOperators, random_topology
 from exactly_once_oracle import ExactlyOnceOracle
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,34 +26,19 @@ from inventory.errors import RunError
 from workloads.apps.wordcount_operators import Count, CountCombined
 from workloads.keyed_state import KeyedState, Table
 from workloads.operator_state import OperatorState
-from workloads.operators import Batch, Bolt, Context, Operator
+from workloads.operators import Batch, Bolt
 
 SLOTS = (Slot("n1", 0), Slot("n1", 1), Slot("n2", 0))
 MS = 1_000_000
 
 
-class Counted(ExactlyOnceOracle):
+class Counted(OpenOperators, ExactlyOnceOracle):
     """An oracle that counts open operators, and lets some fail to open after the start."""
 
-    open = 0
     random: Random | None = None
 
-    def operator(self, component: str) -> Operator:
-        made = super().operator(component)
-        opened, closed = made.open, made.close
-
-        def open_counted(context: Context) -> None:
-            if self.random is not None and self.random.random() < 0.05:
-                raise FileNotFoundError(2, "No such file", "books.txt")
-            opened(context)
-            self.open += 1
-
-        def close_counted() -> None:
-            closed()
-            self.open -= 1
-
-        made.open, made.close = open_counted, close_counted  # type: ignore[method-assign]
-        return made
+    def cannot_open(self, executor: str) -> bool:
+        return self.random is not None and self.random.random() < 0.05
 
 
 def limits(random: Random) -> Limits:

@@ -4,6 +4,7 @@ from collections import Counter, deque
 from collections.abc import Sequence
 
 import pytest
+from channel_ends import RecordedChannel
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,39 +16,16 @@ from agents.worker.channels.channel import (
     Delivery,
     End,
     FlushTimer,
-    Mark,
-    Outgoing,
     Tick,
 )
 from agents.worker.channels.ends import LocalOutgoing, local_channel
 from agents.worker.channels.groupings import Global, Grouping, Router, grouping_of
-from agents.worker.wire.frame import Stamps
 from inventory.errors import RunError
 from workloads.key_groups import first_owners, key_group, owners_from_runs
 from workloads.operators import Row
 from workloads.topology import Input
 
 SCHEMA = {"word": "str", "n": "int", "blob": "bytes"}
-
-
-class Sent(Outgoing):
-    """A channel that records the rows that are added to it."""
-
-    def __init__(self, receiver: int) -> None:
-        super().__init__(ChannelId(0, receiver, 0), 1, CreditWindow(1, 1), FlushTimer())
-        self.rows: list[Row] = []
-        self.stamps: list[int | None] = []
-
-    def add(self, rows: list[Row], stamps: Stamps = ()) -> None:
-        assert len(rows) > 0
-        self.rows += rows
-        self.stamps += map(dict(stamps).get, range(len(rows)))
-
-    def _deliver(self, rows: list[Row]) -> tuple[int, int]:
-        raise AssertionError("rows stay here")
-
-    def _deliver_mark(self, mark: Mark) -> None:
-        raise AssertionError("marks do not come here")
 
 
 def local_ends(count: int, window: int) -> tuple[list[LocalOutgoing], deque[Delivery]]:
@@ -59,11 +37,11 @@ def local_ends(count: int, window: int) -> tuple[list[LocalOutgoing], deque[Deli
     ], queue
 
 
-def channels(count: int) -> list[Sent]:
-    return [Sent(receiver) for receiver in range(count)]
+def channels(count: int) -> list[RecordedChannel]:
+    return [RecordedChannel(receiver) for receiver in range(count)]
 
 
-def grouping(sent: list[Sent], kind: str, fields: tuple[str, ...] = (), sender: int = 0) -> Grouping:
+def grouping(sent: list[RecordedChannel], kind: str, fields: tuple[str, ...] = (), sender: int = 0) -> Grouping:
     return grouping_of(Input("a", kind, fields), SCHEMA, sent, sender, first_owners(len(sent)))
 
 

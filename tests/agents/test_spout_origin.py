@@ -1,10 +1,10 @@
 """Recordings with times far from 0: their first tick is the first one after the first record of the whole input."""
 
-from bisect import bisect_right
 from collections.abc import Sequence
 
 import pytest
 from executor_harness import CountingSpout, Downstream
+from spouts import RecordedTimes
 
 from agents.worker.channels.channel import Tick
 from agents.worker.executors.executor import Snapshot
@@ -18,19 +18,6 @@ ORIGIN = 1_377_986_401 * S
 FIRST = 1_377_986_430 // 30
 
 
-class Times:
-    """A recording in memory."""
-
-    def __init__(self, times: Sequence[int]) -> None:
-        self._times = times
-
-    def due_ns(self, record: int) -> int:
-        return self._times[record]
-
-    def due_count(self, elapsed_ns: int) -> int:
-        return bisect_right(self._times, elapsed_ns)
-
-
 class Recorded(CountingSpout):
     """Emits (0,), (1,), ... of an input whose first record lies at `ORIGIN`."""
 
@@ -39,7 +26,7 @@ class Recorded(CountingSpout):
 
     def __init__(self, seconds: Sequence[int]) -> None:
         super().__init__(len(seconds), 30 * S)
-        self.times = Times([ORIGIN + second * S for second in seconds])
+        self.times = RecordedTimes([ORIGIN + second * S for second in seconds])
 
 
 def executor_of(spout: Recorded, rate: Rate, downstream: Downstream) -> SpoutExecutor:

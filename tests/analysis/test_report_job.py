@@ -16,6 +16,7 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+from synthetic_campaign import scripted_spark
 
 from analysis.page.render import render
 from analysis.records.campaign import load_campaign
@@ -171,17 +172,7 @@ def test_a_wrong_folder_or_baseline_is_found_before_anything_starts(
 @pytest.fixture
 def submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """Return a function that replaces spark-submit by a script."""
-    home = tmp_path / "spark"
-    (home / "bin").mkdir(parents=True)
-    homes = {"JAVA_HOME": str(tmp_path / "java"), "SPARK_HOME": str(home)}
-    monkeypatch.setattr(submit_module, "spark_environment", lambda: dict(os.environ) | homes)
-
-    def write(script: str) -> None:
-        path = home / "bin" / "spark-submit"
-        path.write_text(f"#!/bin/sh\n{script}\n")
-        path.chmod(0o755)
-
-    return write
+    return scripted_spark(tmp_path / "spark", monkeypatch)
 
 
 @pytest.mark.parametrize(("status", "kind"), [(2, InputError), (3, UnfitError)])

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from synthetic_campaign import scripted_spark
 
-import analysis.tables.submit as submit_module
 from analysis.page.side_by_side import compare_campaigns
 from analysis.records.file_types import CampaignRecord
 from campaign.commands.main import run
@@ -37,17 +37,7 @@ Submit = Callable[[str], None]
 @pytest.fixture
 def submit(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Submit:
     """Return a function that replaces spark-submit by a script."""
-    home = tmp_path_factory.mktemp("spark")
-    (home / "bin").mkdir()
-    homes = {"JAVA_HOME": str(home / "java"), "SPARK_HOME": str(home), "XDG_CACHE_HOME": str(home / "cache")}
-    monkeypatch.setattr(submit_module, "spark_environment", lambda: dict(os.environ) | homes)
-
-    def write(script: str) -> None:
-        path = home / "bin" / "spark-submit"
-        path.write_text(f"#!/bin/sh\n{script}\n")
-        path.chmod(0o755)
-
-    return write
+    return scripted_spark(tmp_path_factory.mktemp("spark"), monkeypatch)
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,5 @@
-"""The tutorial's section on comparing schedulers: its files, its commands and its numbers."""
+"""The tutorial's section on comparing schedulers: its files, its commands and its table."""
 
-import json
 import re
 import shlex
 from pathlib import Path
@@ -30,8 +29,10 @@ def _commands() -> list[list[str]]:
     return [shlex.split(command) for command in found]
 
 
-def test_the_table_is_the_output_of_the_command(capsys: pytest.CaptureFixture[str]) -> None:
-    compare, _ = _commands()
+def test_the_commands_work_and_the_table_is_the_output_of_the_comparison(capsys: pytest.CaptureFixture[str]) -> None:
+    compare, explain = _commands()
+    assert run(explain) == 0
+    capsys.readouterr()
     assert run(compare) == 0
     out = capsys.readouterr().out
     wanted = [line.strip("|").split("|") for line in SECTION.splitlines() if re.match(r"\| [a-z-]+ \| +\d", line)]
@@ -42,16 +43,6 @@ def test_the_table_is_the_output_of_the_command(capsys: pytest.CaptureFixture[st
         assert line.split()[: len(cells)] == cells
     picture = ROOT / "docs" / "images" / "placement.svg"
     assert Path("placements/optimal.svg").read_bytes() == picture.read_bytes()
-
-
-def test_the_explanation_is_the_output_of_the_command(capsys: pytest.CaptureFixture[str]) -> None:
-    _, explain = _commands()
-    assert run([*explain, "--json"]) == 0
-    account = json.loads(capsys.readouterr().out)["account"]
-    assert (account["w"], account["least"]["optimum"]) == (54, 172)
-    assert max((node["executors"], node["capacity"]) for node in account["nodes"]) == (28, 12)
-    assert run(explain) == 0
-    assert "node of each of these slots: n1, n1, n1, n1, n2" in capsys.readouterr().out
 
 
 def test_the_topology_of_the_demo_has_the_executors_of_the_run() -> None:

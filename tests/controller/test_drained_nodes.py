@@ -21,13 +21,9 @@ def drain(during: Callable[[FakeNodes], Coroutine[Any, Any, None]] | None = None
     )
 
 
-def places(nodes: FakeNodes) -> dict[str, Slot]:
-    return dict(nodes.coordinator._epoch_workers.places)
-
-
 def test_the_executors_of_a_drained_node_leave_it() -> None:
     nodes = drain()
-    assert places(nodes) == PLACES | {"sink[0]": Slot("n1", 2)}
+    assert nodes.executor_places == PLACES | {"sink[0]": Slot("n1", 2)}
     assert nodes.events_of("timeline_node_down") == [("n2", "", None)]
     assert len(nodes.coordinator.event_log.moves) == 1
 
@@ -39,7 +35,7 @@ def test_a_drain_that_is_refused_is_tried_again() -> None:
         nodes.refusal = ""
 
     nodes = drain(refuse)
-    assert places(nodes)["sink[0]"] == Slot("n1", 2)
+    assert nodes.executor_places["sink[0]"] == Slot("n1", 2)
 
 
 def test_a_drain_that_is_interrupted_by_a_failure_is_tried_again() -> None:
@@ -53,7 +49,7 @@ def test_a_drain_that_is_interrupted_by_a_failure_is_tried_again() -> None:
 
     nodes = drain(kill)
     assert len(nodes.coordinator.event_log.recoveries) == 1
-    assert places(nodes)["sink[0]"] == Slot("n1", 2)
+    assert nodes.executor_places["sink[0]"] == Slot("n1", 2)
 
 
 def test_executors_of_a_drained_node_are_not_moved_to_a_lost_one() -> None:
@@ -62,7 +58,7 @@ def test_executors_of_a_drained_node_are_not_moved_to_a_lost_one() -> None:
         nodes.lose_node("n2")
 
     nodes = drain(lose, node="n1")
-    assert {slot.node for slot in places(nodes).values()} == {"n3"}
+    assert {slot.node for slot in nodes.executor_places.values()} == {"n3"}
 
 
 @pytest.mark.parametrize("up", [False, True])
@@ -81,4 +77,4 @@ def test_a_node_that_returns_while_it_is_drained_stays_empty(up: bool) -> None:
     nodes = run_coordinator(lambda: FakeNodes(ControlSettings(checkpoint_s=2, events=events)), 16, lose)
     assert nodes.events_of("node_returned") == [("n2", "", None)]
     assert changes == [("node_lost", "n2"), *([("node_returned", "n2")] if up else [])]
-    assert "n2" not in {slot.node for slot in places(nodes).values()}
+    assert "n2" not in {slot.node for slot in nodes.executor_places.values()}

@@ -32,10 +32,6 @@ def scale(
     return run_coordinator(lambda: FakeNodes(ControlSettings(checkpoint_s=2, events=events)), seconds, during)
 
 
-def places(nodes: FakeNodes) -> dict[str, Slot]:
-    return dict(nodes.coordinator._epoch_workers.places)
-
-
 def scaled_specs(nodes: FakeNodes) -> list[RunSpec]:
     """Return the run specifications after the barriers of scalings."""
     return [message.scaled for message in nodes.messages(Prepare, "n1") if message.scaled is not None]
@@ -44,7 +40,7 @@ def scaled_specs(nodes: FakeNodes) -> list[RunSpec]:
 def test_a_component_gets_more_executors_and_then_fewer_in_one_epoch() -> None:
     nodes = scale(3, 2)
     assert nodes.epoch == 1
-    assert places(nodes) == {"src[0]": PLACES["src[0]"], "mid[0]": MID, "mid[1]": NEW, "sink[0]": SINK}
+    assert nodes.executor_places == {"src[0]": PLACES["src[0]"], "mid[0]": MID, "mid[1]": NEW, "sink[0]": SINK}
     more, fewer = scaled_specs(nodes)
     # All executors of the component are new ones; the others keep their numbers.
     assert (more.numbers, fewer.numbers) == ((0, 3, 4, 5, 2), (0, 6, 7, 2))
@@ -78,7 +74,7 @@ def test_a_checkpoint_follows_a_scaling_and_the_one_before_is_divided_until_then
     expected = (scaling.barrier + 1, {}) if is_stored else (scaling.barrier - 1, {"mid": Division(1)})
     assert (second.restore, dict(second.stored)) == expected
     assert second.numbers == ()
-    assert "mid[1]" in places(nodes)
+    assert "mid[1]" in nodes.executor_places
 
 
 @pytest.mark.parametrize("step", [Precopy, Prepare, Cut])
@@ -98,7 +94,7 @@ def test_a_scaling_that_is_interrupted_by_a_failure_is_completed_later(step: typ
     _, second = [message.spec for message in nodes.messages(Start, "n1")]
     assert [executor.component for executor in second.executors] == ["src", "mid", "sink"]
     assert [scaling.after for scaling in nodes.coordinator.event_log.scalings] == [2]
-    assert "mid[1]" in places(nodes)
+    assert "mid[1]" in nodes.executor_places
 
 
 def test_copies_get_more_time_for_more_state() -> None:
@@ -116,19 +112,19 @@ def test_copies_get_more_time_for_more_state() -> None:
     with mock.patch.multiple(barrier, PRECOPY_S=1.0, SLOWEST_COPY=15):
         nodes = scale(2, during=watch)
     assert times[Prepare] - times[Precopy] == pytest.approx(1 + 3 * 10 / 15, abs=0.3)
-    assert "mid[1]" in places(nodes)
+    assert "mid[1]" in nodes.executor_places
 
 
 def test_a_refused_scaling_changes_nothing_and_is_tried_again() -> None:
     async def refuse(nodes: FakeNodes) -> None:
         nodes.refusal = "not now"
         await asyncio.sleep(AT_S + 2)
-        assert "mid[1]" not in places(nodes)
+        assert "mid[1]" not in nodes.executor_places
         nodes.refusal = ""
 
     nodes = scale(2, during=refuse)
     assert nodes.messages(Abandon)
-    assert "mid[1]" in places(nodes)
+    assert "mid[1]" in nodes.executor_places
     assert "not now" in nodes.events_of("timeline_scale_failed")[0][1]
     assert len(nodes.coordinator.event_log.scalings) == 1
 
@@ -140,11 +136,11 @@ def test_moves_of_the_same_revision_share_the_barrier() -> None:
         await asyncio.sleep(2)
         moves = (MoveToPlace("mid[0]", Slot("n3", 0)), MoveToPlace("sink[0]", Slot("n3", 1)))
         scaling = Scaling({"mid": 2}, {"mid[1]": NEW})
-        results.append(await nodes.coordinator._checkpoint_loop.carry(7, [moves], None, scaling))
+        results.append(await nodes.carry(7, [moves], scaling))
 
     nodes = run_coordinator(lambda: FakeNodes(ControlSettings(checkpoint_s=2)), 9, request)
     assert results == [Carried("done")]
-    assert {name: place for name, place in places(nodes).items() if name != "src[0]"} == {
+    assert {name: place for name, place in nodes.executor_places.items() if name != "src[0]"} == {
         "mid[0]": Slot("n3", 0),
         "mid[1]": NEW,
         "sink[0]": Slot("n3", 1),

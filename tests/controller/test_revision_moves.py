@@ -21,7 +21,7 @@ def carry(
 
     async def request(nodes: FakeNodes) -> None:
         await asyncio.sleep(at_s)
-        results.append(await nodes.coordinator._checkpoint_loop.carry(7, waves))
+        results.append(await nodes.carry(7, waves))
 
     nodes = run_coordinator(lambda: FakeNodes(ControlSettings(checkpoint_s=checkpoint_s)), seconds, request)
     (result,) = results
@@ -56,7 +56,7 @@ def test_a_node_that_returns_during_a_revision_joins_the_epoch_before_the_next_o
 
     async def request(nodes: FakeNodes) -> None:
         assert isinstance(nodes, NodesWithHeldInputs)
-        carry = nodes.coordinator._checkpoint_loop.carry
+        carry = nodes.carry
         await asyncio.sleep(3)
         nodes.lose_node("n2")
         await asyncio.sleep(10)
@@ -90,7 +90,7 @@ def test_a_refused_wave_is_the_last_and_finished_waves_stay(refused: int, outcom
         await asyncio.sleep(3)
         if refused == 1:
             nodes.refusal = "not now"
-        carrying = asyncio.create_task(nodes.coordinator._checkpoint_loop.carry(1, [FIRST, SECOND]))
+        carrying = asyncio.create_task(nodes.carry(1, [FIRST, SECOND]))
         while len(nodes.coordinator.event_log.moves) < refused - 1:
             await asyncio.sleep(0.001)
         nodes.refusal = "not now"
@@ -110,14 +110,14 @@ def test_a_revision_is_abandoned_without_effect_when_a_worker_is_not_ready_in_ti
     async def request(nodes: FakeNodes) -> None:
         await asyncio.sleep(3)
         nodes.unanswered.add(Prepare)
-        results.append(await nodes.coordinator._checkpoint_loop.carry(7, [FIRST, SECOND]))
+        results.append(await nodes.carry(7, [FIRST, SECOND]))
         nodes.unanswered.clear()
 
     nodes = run_coordinator(lambda: FakeNodes(ControlSettings(checkpoint_s=0)), 45, request)
     ((outcome, why),) = results
     assert outcome == "abandoned"
     assert why.startswith("not ready within 30 s: n1/0")
-    assert nodes.coordinator._epoch_workers.places == PLACES
+    assert nodes.executor_places == PLACES
     assert nodes.coordinator.event_log.moves == []
     assert nodes.coordinator.event_log.recoveries == []
 
@@ -127,7 +127,7 @@ def test_a_failure_breaks_a_revision_and_the_finished_waves_stay() -> None:
 
     async def request(nodes: FakeNodes) -> None:
         await asyncio.sleep(3)
-        carrying = asyncio.create_task(nodes.coordinator._checkpoint_loop.carry(1, [FIRST, SECOND]))
+        carrying = asyncio.create_task(nodes.carry(1, [FIRST, SECOND]))
         while not nodes.coordinator.event_log.moves:
             await asyncio.sleep(0.001)
         nodes.unanswered.add(Cut)
@@ -139,7 +139,7 @@ def test_a_failure_breaks_a_revision_and_the_finished_waves_stay() -> None:
     ((outcome, why),) = results
     assert outcome == "broken"
     assert "was killed" in why
-    places = nodes.coordinator._epoch_workers.places
+    places = nodes.executor_places
     assert (places["mid[0]"], places["sink[0]"]) == (Slot("n3", 0), PLACES["sink[0]"])
 
 
@@ -149,7 +149,7 @@ def test_a_request_that_is_withdrawn_during_a_recovery_is_not_carried_out_after_
         nodes.kill_worker(MID)
         while nodes.epoch < 2:
             await asyncio.sleep(0.001)
-        carrying = asyncio.create_task(nodes.coordinator._checkpoint_loop.carry(1, [FIRST]))
+        carrying = asyncio.create_task(nodes.carry(1, [FIRST]))
         await asyncio.sleep(0.001)
         carrying.cancel()
 
@@ -164,7 +164,7 @@ def test_moves_to_a_lost_node_are_abandoned() -> None:
         await asyncio.sleep(3)
         nodes.lose_node("n3")
         await asyncio.sleep(4)
-        found = await nodes.coordinator._checkpoint_loop.carry(1, [FIRST])
+        found = await nodes.carry(1, [FIRST])
         assert found == Carried("abandoned", "node n3 is lost")
 
     run_coordinator(lambda: FakeNodes(ControlSettings(checkpoint_s=2)), 12, request)
@@ -195,7 +195,7 @@ def test_a_restart_begins_a_new_epoch_from_a_checkpoint_behind_halted_sources(fr
 
     async def request(nodes: FakeNodes) -> None:
         await asyncio.sleep(3)
-        results.append(await nodes.coordinator._checkpoint_loop.carry(7, [FIRST, SECOND]))
+        results.append(await nodes.carry(7, [FIRST, SECOND]))
 
     rules = RestartRules(wait_s=1.5, fresh=fresh)
     nodes = run_coordinator(lambda: FakeNodes(ControlSettings(checkpoint_s=2, restart=rules)), 9, request)
@@ -204,7 +204,7 @@ def test_a_restart_begins_a_new_epoch_from_a_checkpoint_behind_halted_sources(fr
     first, second = nodes.messages(Start, "n1")
     assert (first.spec.epoch, first.fresh) == (1, False)
     assert (second.spec.epoch, second.spec.restore, second.fresh) == (2, halt.barrier, fresh)
-    places = nodes.coordinator._epoch_workers.places
+    places = nodes.executor_places
     assert (places["mid[0]"], places["sink[0]"]) == (Slot("n3", 0), Slot("n3", 1))
     log = nodes.coordinator.event_log
     assert not log.recoveries
@@ -221,7 +221,7 @@ def test_a_failure_during_a_restart_is_recovered_from_in_the_new_slots() -> None
     async def request(nodes: FakeNodes) -> None:
         await asyncio.sleep(3)
         nodes.unanswered.add(Start)
-        carrying = asyncio.create_task(nodes.coordinator._checkpoint_loop.carry(1, [FIRST]))
+        carrying = asyncio.create_task(nodes.carry(1, [FIRST]))
         while nodes.epoch < 2:
             await asyncio.sleep(0.001)
         nodes.kill_worker(MID, epoch=2)
@@ -232,7 +232,7 @@ def test_a_failure_during_a_restart_is_recovered_from_in_the_new_slots() -> None
     nodes = run_coordinator(lambda: FakeNodes(ControlSettings(checkpoint_s=2, restart=rules)), 12, request)
     ((outcome, _),) = results
     assert outcome == "broken"
-    assert nodes.coordinator._epoch_workers.places["mid[0]"] == Slot("n3", 0)
+    assert nodes.executor_places["mid[0]"] == Slot("n3", 0)
     assert len(nodes.coordinator.event_log.recoveries) == 1
 
 
@@ -242,7 +242,7 @@ def test_a_refused_restart_leaves_the_topology_running() -> None:
     async def request(nodes: FakeNodes) -> None:
         await asyncio.sleep(3)
         nodes.refusal = "not now"
-        results.append(await nodes.coordinator._checkpoint_loop.carry(1, [FIRST]))
+        results.append(await nodes.carry(1, [FIRST]))
         nodes.refusal = ""
 
     nodes = run_coordinator(lambda: FakeNodes(ControlSettings(checkpoint_s=2, restart=RestartRules())), 9, request)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from scripted_workload import run_with_faults
-from simulated_runs import MID, PLACES, SINK, FakeNodes, run_coordinator
+from simulated_runs import MID, PLACES, SINK, FakeNodes, run_coordinator, spec_of
 
 from agents.protocol import Connect, Cut, Division, MoveToPlace, Prepare, Progress, RunSpec, Slot, Start, Work, Worked
 from controller.coordinator.barrier import AbandonedError
@@ -39,10 +39,6 @@ def scale(
     )
 
 
-def places(nodes: FakeNodes) -> dict[str, Slot]:
-    return dict(nodes.coordinator._epoch_workers.places)
-
-
 def started_specs(nodes: FakeNodes) -> list[RunSpec]:
     """Return the run specifications of the epochs."""
     return [message.spec for message in nodes.messages(Start, "n1")]
@@ -50,7 +46,7 @@ def started_specs(nodes: FakeNodes) -> list[RunSpec]:
 
 def test_a_component_gets_more_executors_and_then_fewer_from_checkpoints() -> None:
     nodes = scale(3, 2)
-    assert places(nodes) == {"src[0]": PLACES["src[0]"], "mid[0]": MID, "mid[1]": NEW, "sink[0]": SINK}
+    assert nodes.executor_places == {"src[0]": PLACES["src[0]"], "mid[0]": MID, "mid[1]": NEW, "sink[0]": SINK}
     first, second, third = started_specs(nodes)
     assert [dict(spec.stored) for spec in (first, second, third)] == [{}, {"mid": Division(1)}, {"mid": Division(3)}]
     assert [len(spec.executors) for spec in (first, second, third)] == [3, 5, 4]
@@ -77,7 +73,7 @@ def test_several_components_are_scaled_by_one_restart() -> None:
     events = (ScaleComponents(AT_S, ("mid", "sink"), 2),)
     nodes = run_coordinator(lambda: FakeNodes(ControlSettings(events=events, restart=RestartRules())), 9)
     assert nodes.epoch == 2
-    assert places(nodes).keys() == PLACES.keys() | {"mid[1]", "sink[1]"}
+    assert nodes.executor_places.keys() == PLACES.keys() | {"mid[1]", "sink[1]"}
     assert [each.component for each in nodes.coordinator.event_log.scalings] == ["mid", "sink"]
 
 
@@ -88,7 +84,7 @@ def test_a_scaling_that_is_refused_is_tried_again() -> None:
         nodes.refusal = ""
 
     nodes = scale(2, during=refuse)
-    assert "mid[1]" in places(nodes)
+    assert "mid[1]" in nodes.executor_places
     assert "not now" in nodes.events_of("timeline_scale_failed")[0][1]
     assert len(nodes.coordinator.event_log.scalings) == 1
 
@@ -117,7 +113,7 @@ def test_a_scaling_that_is_interrupted_by_a_failure_is_completed_later(while_it_
     # The scaling is in the record and in the traces in both cases.
     assert [(each.before, each.after) for each in nodes.coordinator.event_log.scalings] == [(1, 2)]
     assert [subject for subject, _, _ in nodes.events_of("scaled")] == ["mid"]
-    assert "mid[1]" in places(nodes)
+    assert "mid[1]" in nodes.executor_places
     last = started_specs(nodes)[-1]
     assert [executor.component for executor in last.executors] == ["src", "mid", "mid", "sink"]
 
@@ -129,8 +125,8 @@ def test_an_executor_that_was_added_is_placed_again_when_its_node_is_lost() -> N
 
     nodes = scale(2, during=lose)
     assert nodes.events_of("node_lost")
-    assert {place.node for place in places(nodes).values()} == {"n2", "n3"}
-    assert "mid[1]" in places(nodes)
+    assert {place.node for place in nodes.executor_places.values()} == {"n2", "n3"}
+    assert "mid[1]" in nodes.executor_places
 
 
 def test_executors_are_not_added_on_a_lost_node() -> None:
@@ -138,7 +134,7 @@ def test_executors_are_not_added_on_a_lost_node() -> None:
         await asyncio.sleep(AT_S - 1)
         nodes.lose_node("n1")
 
-    assert places(scale(2, during=lose))["mid[1]"] == Slot("n2", 3)
+    assert scale(2, during=lose).executor_places["mid[1]"] == Slot("n2", 3)
 
 
 def test_a_restart_follows_the_rules_of_revisions() -> None:
@@ -153,16 +149,15 @@ def test_other_changes_that_wait_behind_a_scaling_are_abandoned() -> None:
 
     async def request(nodes: FakeNodes) -> None:
         await asyncio.sleep(2)
-        loop = nodes.coordinator._checkpoint_loop
         scaling = Scaling({"mid": 2}, {"mid[1]": NEW})
         found = await asyncio.gather(
-            loop.carry(None, [], None, scaling), loop.carry(1, [(MoveToPlace("mid[0]", Slot("n3", 0)),)])
+            nodes.carry(None, [], scaling), nodes.carry(1, [(MoveToPlace("mid[0]", Slot("n3", 0)),)])
         )
         results.extend(found)
 
     nodes = run_coordinator(lambda: FakeNodes(ControlSettings(checkpoint_s=2, restart=RestartRules())), 9, request)
     assert results == [Carried("done"), Carried("abandoned", "the numbers of executors have changed")]
-    assert places(nodes)["mid[0]"] == MID
+    assert nodes.executor_places["mid[0]"] == MID
 
 
 def test_a_move_of_an_executor_that_was_removed_is_abandoned() -> None:
@@ -217,7 +212,7 @@ def test_repeated_work_is_not_counted_twice_by_other_executors() -> None:
     ],
 )
 def test_slots_that_are_not_those_of_the_added_executors_are_refused(scaling: Scaling, why: str) -> None:
-    spec = FakeNodes(ControlSettings()).coordinator._spec
+    spec = spec_of(PLACES)
     assert rescaled(spec, Scaling()) is spec
     with pytest.raises(AbandonedError, match=why):
         rescaled(spec, scaling)

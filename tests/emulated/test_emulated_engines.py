@@ -12,29 +12,24 @@ import psutil
 import pyarrow.parquet
 import pytest
 from emulated_lab import EmulatedLab, command, wait_for
+from package_install import skipping_without_jars
 
 from controller.host.cgroups import ControlGroup, find_hierarchy
 from engines.installation import engines_unsupported_reason
 from engines.selection import ENGINES, install_engine
-from inventory.errors import UnfitError
 
 pytestmark = [pytest.mark.emulated, pytest.mark.emulation, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _engines() -> None:
-    reason = engines_unsupported_reason()
-    try:
-        if reason is None:
-            for name in ENGINES:
-                install_engine(name, print)
-    except UnfitError as error:
-        if "Maven:" not in str(error):
-            raise
-        reason = str(error)
-    if reason is not None:
-        assert "storm" not in os.environ.get("MILLRACE_REQUIRE", ""), reason
+    required = "storm" in os.environ.get("MILLRACE_REQUIRE", "")
+    if reason := engines_unsupported_reason():
+        assert not required, reason
         pytest.skip(reason)
+    with skipping_without_jars(required):
+        for name in ENGINES:
+            install_engine(name, print)
 
 
 def group_of(lab: EmulatedLab, node: str) -> ControlGroup:

@@ -13,10 +13,10 @@ from random import Random
 from typing import Any
 
 import pytest
+from package_install import skipping_without_jars
 
 from engines.installation import install
 from inventory.cluster import Cluster, ExistingWorker, Node
-from inventory.errors import UnfitError
 from scheduler.algorithms.flink_balanced_tasks import in_turn
 from scheduler.algorithms.flink_default import job_order, with_local_inputs
 from scheduler.problem import Problem
@@ -36,12 +36,8 @@ Command = list[str]
 @pytest.fixture(scope="module")
 def oracle(tmp_path_factory: pytest.TempPathFactory) -> Command:
     """Install Flink and compile the driver; return the command that starts the driver."""
-    try:
+    with skipping_without_jars():
         engine = install("flink", print)
-    except UnfitError as error:
-        if "Maven:" not in str(error):
-            raise
-        pytest.skip(f"Flink's jars cannot be fetched here: {error}")
     classes = tmp_path_factory.mktemp("oracle")
     compiler = ["javac", "-nowarn", "-proc:none", "-cp", engine.class_path, "-d", str(classes), str(JAVA)]
     subprocess.run(compiler, check=True, timeout=200)

@@ -5,6 +5,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+from package_install import skipping_without_jars
 
 from agents.protocol import Slot
 from engines.conducting import conduct, write_due
@@ -15,7 +16,6 @@ from engines.limits import RunLimits
 from engines.load import ComponentLoad, LoadDocument, StreamLoad, replay_settings, replayed
 from engines.programs import engine_jar
 from engines.reports import Reports
-from inventory.errors import UnfitError
 from workloads.rates import Constant
 from workloads.topology import Component, Executor, Input, Topology
 
@@ -57,12 +57,8 @@ def rows(reports: Reports, stream: str, target: str) -> list[int]:
 
 
 def test_every_row_arrives_where_its_grouping_sends_it(tmp_path: Path) -> None:
-    try:
+    with skipping_without_jars():
         engine = install("flink", print)
-    except UnfitError as error:
-        if "Maven:" not in str(error):
-            raise
-        pytest.skip(f"Flink's jars cannot be fetched here: {error}")
     topology = replayed(LOAD)
     places = {executor.name: Slot(f"n{executor.index + 1}", 0) for executor in topology.executors}
     write_due(Constant(tuples_per_s=RECORDS / SECONDS).schedule(), SECONDS, tmp_path / "due")

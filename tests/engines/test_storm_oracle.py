@@ -15,6 +15,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from package_install import skipping_without_jars
 from storm_rounds import (
     STRATEGIES,
     StormRound,
@@ -29,7 +30,6 @@ from storm_rounds import (
 )
 
 from engines.installation import LOCK, install
-from inventory.errors import UnfitError
 from inventory.plugins import plain_parameters
 from scheduler.problem import Plan
 from scheduler.registry import make_scheduler
@@ -156,12 +156,8 @@ def oracle(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Command]
 
     @functools.cache
     def command(version: str) -> Command:
-        try:
+        with skipping_without_jars():
             engine = install("storm", print) if version == "v2" else install("storm-1.1", print, lock=V1_JARS)
-        except UnfitError as error:
-            if "Maven:" not in str(error):
-                raise
-            pytest.skip(f"Storm's jars cannot be fetched here: {error}")
         classes = tmp_path_factory.mktemp("oracle")
         sources = [str(source) for folder in (JAVA, JAVA / version) for source in sorted(folder.glob("*.java"))]
         subprocess.run(

@@ -13,10 +13,10 @@ from typing import Any
 import psutil
 import pyarrow.parquet
 import pytest
+from package_install import skipping_without_jars
 
 from controller.host.process_identity import ProcessIdentity
 from engines.selection import install_engine
-from inventory.errors import UnfitError
 
 pytestmark = [pytest.mark.flink, pytest.mark.loopback]
 
@@ -34,12 +34,8 @@ PACKED = {"nodes": [1, 2]}
 @pytest.fixture(scope="module", autouse=True)
 def flink() -> None:
     """Install Flink, and compile Millrace's programs for it."""
-    try:
+    with skipping_without_jars():
         install_engine("flink", print)
-    except UnfitError as error:
-        if "Maven:" not in str(error):
-            raise
-        pytest.skip(f"Flink's jars cannot be fetched here: {error}")
 
 
 def javas(workspace: Any, main: str) -> list[ProcessIdentity]:

@@ -10,10 +10,10 @@ import psutil
 import pyarrow.parquet
 import pytest
 import yaml
+from package_install import skipping_without_jars
 from sshd import Lab, lab
 
 from engines.selection import install_engine
-from inventory.errors import UnfitError
 
 pytestmark = [pytest.mark.loopback, pytest.mark.sshd]
 
@@ -34,12 +34,8 @@ def installed() -> Callable[[str], None]:
     """Function that installs an engine, or skips a test."""
 
     def install(name: str) -> None:
-        try:
+        with skipping_without_jars():
             install_engine(name, print)
-        except UnfitError as error:
-            if "Maven:" not in str(error):
-                raise
-            pytest.skip(f"jars cannot be fetched here: {error}")
 
     return install
 

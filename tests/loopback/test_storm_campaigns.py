@@ -11,9 +11,9 @@ from typing import Any
 import psutil
 import pyarrow.parquet
 import pytest
+from package_install import skipping_without_jars
 
 from engines.selection import install_engine
-from inventory.errors import UnfitError
 
 pytestmark = [pytest.mark.storm, pytest.mark.loopback]
 
@@ -29,12 +29,8 @@ LINES = [
 
 @pytest.fixture(scope="module", autouse=True)
 def _storm() -> None:
-    try:
+    with skipping_without_jars():
         install_engine("storm", print)
-    except UnfitError as error:
-        if "Maven:" not in str(error):
-            raise
-        pytest.skip(f"Storm's jars cannot be fetched here: {error}")
 
 
 def workload(workspace: Any, **changes: Any) -> dict[str, Any]:

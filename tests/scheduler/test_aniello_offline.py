@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from problems import chain, nodes_of, problems
-from scheduling_rounds import Rounds, place_rounds, round_histories
+from scheduling_rounds import Rounds, by_slot, place_rounds, round_histories
 
 from inventory.cluster import Cluster, ExistingWorker
 from scheduler.algorithms.aniello.packing import interpolate, most_executors, most_workers, nodes_wanted
@@ -16,20 +16,13 @@ from scheduler.algorithms.aniello_offline import (
     group_by_streams,
     upstream_first,
 )
-from scheduler.problem import Placement, Plan, Problem
+from scheduler.problem import Plan, Problem
 from scheduler.registry import Checked
 from workloads.topology import Component, Input, Topology
 
 
 def place(problem: Problem, params: AnielloOfflineParams | None = None) -> Plan:
     return Checked(AnielloOffline, params or AnielloOfflineParams()).place(problem)
-
-
-def by_slot(placement: Placement) -> dict[tuple[str, int], list[str]]:
-    slots: dict[tuple[str, int], list[str]] = {}
-    for executor, slot in placement.assignments.items():
-        slots.setdefault(tuple(slot), []).append(executor.name)
-    return {slot: sorted(names) for slot, names in sorted(slots.items())}
 
 
 def test_limits_are_those_of_the_formulas() -> None:
@@ -54,7 +47,7 @@ def test_components_join_their_inputs_and_later_ones_prefer_empty_workers() -> N
         "most_executors": 3,
         "workers": [[0, 4, 5], [1], [3, 6], [2]],
     }
-    assert by_slot(plan.placements["t"]) == {
+    assert by_slot(plan) == {
         ("n", 0): ["a[0]", "b[2]", "c[0]"],
         ("n", 1): ["a[1]"],
         ("n", 2): ["b[1]", "c[1]"],
@@ -75,7 +68,7 @@ def test_workers_that_stay_empty_are_not_started() -> None:
     assert plan.details["topologies"]["t"]["workers"] == [[0], [1], [2], [3]]
     plan = place(Problem(nodes_of(n=4), (chain(2, 4, workers=4),)), params)
     assert plan.details["topologies"]["t"]["workers"] == [[0, 2, 4], [1, 3, 5], [], []]
-    assert sorted(by_slot(plan.placements["t"])) == [("n", 0), ("n", 1)]
+    assert sorted(by_slot(plan)) == [("n", 0), ("n", 1)]
 
 
 @pytest.mark.parametrize(
@@ -100,13 +93,13 @@ def test_nodes_without_a_slot_left_are_skipped() -> None:
 def test_too_few_slots_are_left_to_even() -> None:
     plan = place(Problem(nodes_of(n=2), (chain(5, workers=4),)))
     assert plan.details["topologies"]["t"]["fallback"] == "4 workers, 2 free slots"
-    assert by_slot(plan.placements["t"]) == {("n", 0): ["a[0]", "a[2]", "a[4]"], ("n", 1): ["a[1]", "a[3]"]}
+    assert by_slot(plan) == {("n", 0): ["a[0]", "a[2]", "a[4]"], ("n", 1): ["a[1]", "a[3]"]}
 
 
 def test_ackers_are_outside_the_plan_and_join_its_workers() -> None:
     problem = Problem(nodes_of(n=2), (chain(2, 2, workers=2, ackers=2),))
     plan = place(problem)
-    assert by_slot(plan.placements["t"]) == {
+    assert by_slot(plan) == {
         ("n", 0): ["__acker[0]", "a[0]", "b[0]"],
         ("n", 1): ["__acker[1]", "a[1]", "b[1]"],
     }
@@ -137,7 +130,7 @@ def test_waiting_executors_are_planned_for_the_remaining_workers() -> None:
     existing = (ExistingWorker("t", "n", 1, ("a[0]", "b[0]")),)
     problem = Problem(Cluster(nodes_of(n=4).nodes, existing=existing), (chain(2, 3, workers=3),))
     plan = place(problem)
-    assert by_slot(plan.placements["t"]) == {
+    assert by_slot(plan) == {
         ("n", 0): ["a[1]", "b[2]"],
         ("n", 1): ["a[0]", "b[0]"],
         ("n", 2): ["b[1]"],
@@ -217,9 +210,3 @@ def test_nothing_is_released_or_moved_in_any_round_sequence(rounds: Rounds, give
         assert not plan.freed
         assert not plan.migrations
         assert len(plan.placements) == len(problem.topologies)
-
-
-@given(problems())
-def test_the_order_of_nodes_in_the_file_does_not_matter(problem: Problem) -> None:
-    cluster = Cluster(problem.cluster.nodes[::-1], problem.cluster.network, problem.cluster.existing[::-1])
-    assert place(Problem(cluster, problem.topologies)).placements == place(problem).placements

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from partitioning_problems import cluster, minimum_w, rounds, w
+from partitioning_problems import cluster, minimum, rounds, w
 
 from inventory.cluster import Cluster, Node
 from scheduler.explain.best_known import SEARCH, BestKnown, find_best_known
@@ -33,7 +33,7 @@ def test_the_gap_of_a_small_round_is_that_to_the_smallest_w_of_all_placements(pr
     drawn = data.draw(st.lists(st.integers(0, len(nodes) - 1), min_size=size, max_size=size))
     plan = _on_nodes(problem, drawn)
     known = find_best_known({"drawn": (problem, plan)}, problem)["drawn"]
-    smallest = minimum_w(problem)
+    smallest = minimum(problem)
     if smallest is None:
         assert known is None
         return

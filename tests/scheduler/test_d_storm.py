@@ -11,8 +11,6 @@ from scheduling_rounds import (
     by_slot,
     node_by_executor,
     place_sequence,
-    repeated_round,
-    reversed_order,
     round_sequences,
     traffic_of,
     workers_per_node,
@@ -90,7 +88,7 @@ def test_a_running_topology_that_fits_no_longer_keeps_what_it_runs() -> None:
     existing = (ExistingWorker("t", "x", 1, ("a[0]", "a[1]")),)
     cluster = Cluster((Node(id="x", cpu=100.0),), existing=existing)
     plan = place(Problem(cluster, (chain(2),), traffic_of({}, {"a[0]": 60.0, "a[1]": 60.0})))
-    assert by_slot(plan.placements["t"]) == {("x", 1): ["a[0]", "a[1]"]}
+    assert by_slot(plan) == {("x", 1): ["a[0]", "a[1]"]}
     assert plan.placements["t"].status == "placed"
     assert "the first is a[1] with load 60" in plan.placements["t"].message
     assert not plan.freed
@@ -100,7 +98,7 @@ def test_scattered_executors_are_consolidated() -> None:
     existing = (ExistingWorker("t", "x", 0, ("a[0]",)), ExistingWorker("t", "y", 0, ("b[0]",)))
     cluster = Cluster(nodes_of(x=1, y=1).nodes, existing=existing)
     plan = place(Problem(cluster, (chain(1, 1, workers=2),), traffic_of({"a[0] b[0]": 5})))
-    assert by_slot(plan.placements["t"]) == {("x", 0): ["a[0]", "b[0]"]}
+    assert by_slot(plan) == {("x", 0): ["a[0]", "b[0]"]}
     assert [worker.node for worker in plan.freed] == ["y"]
 
 
@@ -176,17 +174,3 @@ def test_limits_hold_in_any_round_sequence(sequence: RoundSequence, params: DSto
             for executor, slot in placement.assignments.items():
                 node_load[slot.node] += int(loads.of(topology, executor))
         assert all(load <= loads.capacity[node] for node, load in node_load.items())
-
-
-@given(problems(cycles=True, observed=True))
-def test_a_plan_for_one_topology_stays_in_the_next_round(problem: Problem) -> None:
-    alone = Problem(problem.cluster, problem.topologies[:1], problem.traffic)
-    plan = place(alone)
-    following = place(repeated_round(alone, plan))
-    assert not following.freed
-    assert following.placements == plan.placements
-
-
-@given(problems(cycles=True, observed=True))
-def test_the_order_of_the_input_does_not_matter(problem: Problem) -> None:
-    assert place(reversed_order(problem)).placements == place(problem).placements

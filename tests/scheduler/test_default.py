@@ -5,7 +5,7 @@ from collections import Counter
 import msgspec
 from hypothesis import given
 from problems import chain, nodes_of, problems
-from scheduling_rounds import Rounds, next_round, place_rounds, round_histories
+from scheduling_rounds import Rounds, by_slot, next_round, place_rounds, round_histories
 
 from inventory.cluster import Cluster, ExistingWorker
 from scheduler.algorithms.default import Default
@@ -22,13 +22,6 @@ def place(problem: Problem) -> Plan:
 def running(topology: Topology, workers: dict[tuple[str, int], list[str]], **slots: int) -> Problem:
     existing = tuple(ExistingWorker(topology.id, *slot, tuple(names)) for slot, names in workers.items())
     return Problem(Cluster(nodes_of(**slots).nodes, existing=existing), (topology,))
-
-
-def by_slot(plan: Plan, topology: str = "t") -> dict[tuple[str, int], list[str]]:
-    slots: dict[tuple[str, int], list[str]] = {}
-    for executor, slot in plan.placements[topology].assignments.items():
-        slots.setdefault(tuple(slot), []).append(executor.name)
-    return {slot: sorted(names) for slot, names in slots.items()}
 
 
 def freed(plan: Plan) -> list[tuple[str, int]]:

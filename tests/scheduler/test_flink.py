@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from problems import chain, nodes_of, problems, topologies
+from scheduling_rounds import by_slot
 
 from inventory.cluster import Cluster, ExistingWorker, Node
 from scheduler.algorithms.flink_balanced_tasks import FlinkBalancedTasks, in_turn
@@ -23,13 +24,6 @@ Policy = type[FlinkDefault | FlinkEvenSlots | FlinkBalancedTasks]
 
 def place(policy: Policy, problem: Problem) -> Plan:
     return Checked(policy, NoParams()).place(problem)
-
-
-def by_slot(plan: Plan, topology: str = "t") -> dict[tuple[str, int], list[str]]:
-    slots: dict[tuple[str, int], list[str]] = {}
-    for executor, slot in plan.placements[topology].assignments.items():
-        slots.setdefault(tuple(slot), []).append(executor.name)
-    return {slot: sorted(names) for slot, names in sorted(slots.items())}
 
 
 def executors_on(policy: Policy, problem: Problem, topology: str = "t") -> dict[str, int]:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from problems import chain, nodes_of
-from scheduling_rounds import Rounds, next_round, place_rounds, round_histories
+from scheduling_rounds import Rounds, by_slot, next_round, place_rounds, round_histories
 
 from inventory.cluster import Cluster, ExistingWorker, Node
 from inventory.errors import InputError
@@ -19,13 +19,6 @@ def place(problem: Problem, machines: Mapping[str, int]) -> Plan:
     return Checked(Isolation, IsolationParams(machines)).place(problem)
 
 
-def by_slot(plan: Plan, topology: str) -> dict[tuple[str, int], list[str]]:
-    slots: dict[tuple[str, int], list[str]] = {}
-    for executor, slot in plan.placements[topology].assignments.items():
-        slots.setdefault(tuple(slot), []).append(executor.name)
-    return {slot: sorted(names) for slot, names in sorted(slots.items())}
-
-
 def hosts(problem: Problem, plan: Plan, topology: str) -> set[str]:
     return {problem.cluster.by_id[s.node].machine for s in plan.placements[topology].assignments.values()}
 
@@ -33,7 +26,7 @@ def hosts(problem: Problem, plan: Plan, topology: str) -> set[str]:
 def test_six_workers_on_two_machines_are_three_each_on_the_hosts_with_most_slots() -> None:
     problem = Problem(nodes_of(a=2, b=3, c=4), (chain(4, 2, workers=6),))
     plan = place(problem, {"t": 2})
-    assert by_slot(plan, "t") == {
+    assert by_slot(plan) == {
         ("b", 0): ["a[3]"],
         ("b", 1): ["b[0]"],
         ("b", 2): ["b[1]"],
@@ -45,12 +38,12 @@ def test_six_workers_on_two_machines_are_three_each_on_the_hosts_with_most_slots
 
 def test_executors_are_dealt_component_by_component() -> None:
     plan = place(Problem(nodes_of(a=2), (chain(3, 2, workers=2),)), {"t": 1})
-    assert by_slot(plan, "t") == {("a", 0): ["a[0]", "a[2]", "b[1]"], ("a", 1): ["a[1]", "b[0]"]}
+    assert by_slot(plan) == {("a", 0): ["a[0]", "a[2]", "b[1]"], ("a", 1): ["a[1]", "b[0]"]}
 
 
 def test_other_topologies_are_placed_on_the_remaining_hosts_by_default() -> None:
     plan = place(Problem(nodes_of(a=2, b=2), (chain(4, workers=2, name="u"), chain(1, workers=1))), {"t": 1})
-    assert by_slot(plan, "t") == {("a", 0): ["a[0]"]}
+    assert by_slot(plan) == {("a", 0): ["a[0]"]}
     assert by_slot(plan, "u") == {("b", 0): ["a[0]", "a[2]"], ("b", 1): ["a[1]", "a[3]"]}
 
 
@@ -58,7 +51,7 @@ def test_a_host_with_exactly_the_requested_workers_stays() -> None:
     existing = (ExistingWorker("t", "b", 1, ("a[1]",)), ExistingWorker("t", "b", 0, ("a[0]",)))
     cluster = Cluster(nodes_of(a=4, b=2).nodes, existing=existing)
     plan = place(Problem(cluster, (chain(2, workers=2),)), {"t": 1})
-    assert by_slot(plan, "t") == {("b", 0): ["a[0]"], ("b", 1): ["a[1]"]}
+    assert by_slot(plan) == {("b", 0): ["a[0]"], ("b", 1): ["a[1]"]}
     assert plan.freed == []
 
 
@@ -66,7 +59,7 @@ def test_on_a_shared_host_only_the_isolated_worker_stops() -> None:
     existing = (ExistingWorker("t", "b", 0, ("a[0]",)), ExistingWorker("u", "b", 1, ("a[0]",)))
     cluster = Cluster(nodes_of(a=4, b=2).nodes, existing=existing)
     plan = place(Problem(cluster, (chain(1), chain(1, name="u"))), {"t": 1})
-    assert by_slot(plan, "t") == {("a", 0): ["a[0]"]}
+    assert by_slot(plan) == {("a", 0): ["a[0]"]}
     assert by_slot(plan, "u") == {("b", 1): ["a[0]"]}
     assert [(w.topology, w.node, w.slot) for w in plan.freed] == [("t", "b", 0)]
 
@@ -75,7 +68,7 @@ def test_other_topologies_leave_the_largest_host() -> None:
     existing = (ExistingWorker("u", "a", 3, ("a[0]",)),)
     cluster = Cluster(nodes_of(a=4, b=2).nodes, existing=existing)
     plan = place(Problem(cluster, (chain(1), chain(1, name="u"))), {"t": 1})
-    assert by_slot(plan, "t") == {("a", 0): ["a[0]"]}
+    assert by_slot(plan) == {("a", 0): ["a[0]"]}
     assert by_slot(plan, "u") == {("b", 0): ["a[0]"]}
     assert [(w.topology, w.node, w.slot) for w in plan.freed] == [("u", "a", 3)]
     assert [(m.topology, tuple(m.target)) for m in plan.migrations] == [("u", ("b", 0))]
@@ -107,7 +100,7 @@ def test_if_an_isolated_topology_lacks_a_host_all_others_stop_and_wait() -> None
 
 def test_machines_that_fit_are_kept_while_others_are_missing() -> None:
     plan = place(Problem(nodes_of(a=2, b=1), (chain(4, workers=4),)), {"t": 2})
-    assert by_slot(plan, "t") == {("a", 0): ["a[0]"], ("a", 1): ["a[1]"]}
+    assert by_slot(plan) == {("a", 0): ["a[0]"], ("a", 1): ["a[1]"]}
     assert (plan.placements["t"].status, plan.placements["t"].message) == (
         "partial",
         "2 workers got no host of their own",
@@ -117,13 +110,13 @@ def test_machines_that_fit_are_kept_while_others_are_missing() -> None:
 def test_the_nodes_of_one_host_are_isolated_together() -> None:
     nodes = (Node(id="x", host="h", slots=1), Node(id="y", host="h", slots=1), Node(id="z", slots=1))
     plan = place(Problem(Cluster(nodes), (chain(2, workers=2), chain(1, name="u"))), {"t": 1})
-    assert by_slot(plan, "t") == {("x", 0): ["a[0]"], ("y", 0): ["a[1]"]}
+    assert by_slot(plan) == {("x", 0): ["a[0]"], ("y", 0): ["a[1]"]}
     assert by_slot(plan, "u") == {("z", 0): ["a[0]"]}
 
 
 def test_more_machines_than_workers_are_not_taken() -> None:
     plan = place(Problem(nodes_of(a=2, b=2, c=2), (chain(2, workers=2), chain(1, name="u"))), {"t": 3})
-    assert sorted(by_slot(plan, "t")) == [("a", 0), ("b", 0)]
+    assert sorted(by_slot(plan)) == [("a", 0), ("b", 0)]
     assert sorted(by_slot(plan, "u")) == [("c", 0)]
 
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given
 from msgspec.structs import replace
-from partitioning_problems import APPLICATIONS, MICRO, cluster, executors_per_node, minimum_w, rounds, w
+from partitioning_problems import APPLICATIONS, MICRO, cluster, executors_per_node, minimum, rounds, w
 
 from inventory.cluster import Cluster, ExistingWorker, Node
 from scheduler.algorithms.local_search import LocalSearch, LocalSearchParams
@@ -45,7 +45,7 @@ def test_published_benchmarks_are_solved_optimally(problem: Problem) -> None:
 
 @given(rounds())
 def test_small_rounds_are_placed_if_possible_and_never_below_the_optimum(problem: Problem) -> None:
-    plan, least = SEARCH.place(problem), minimum_w(problem)
+    plan, least = SEARCH.place(problem), minimum(problem)
     assert plan.placements["t"].status == ("failed" if least is None else "placed")
     if least is not None:
         assert keeps_capacities(problem, plan)

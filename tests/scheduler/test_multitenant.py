@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from problems import chain, nodes_of
-from scheduling_rounds import Rounds, place_rounds, round_histories
+from scheduling_rounds import Rounds, by_slot, place_rounds, round_histories
 
 from inventory.cluster import Cluster, ExistingWorker
 from inventory.errors import InputError
@@ -23,13 +23,6 @@ def place(problem: Problem, pools: Mapping[str, int] | None = None, spread: Mapp
 
 def topology(*sizes: int, workers: int, name: str = "t", user: str = "alice", isolated: int | None = None) -> Topology:
     return replace(chain(*sizes, workers=workers, name=name), user=user, isolated_nodes=isolated)
-
-
-def by_slot(plan: Plan, name: str = "t") -> dict[tuple[str, int], list[str]]:
-    slots: dict[tuple[str, int], list[str]] = {}
-    for executor, slot in plan.placements[name].assignments.items():
-        slots.setdefault(tuple(slot), []).append(executor.name)
-    return {slot: sorted(names) for slot, names in sorted(slots.items())}
 
 
 def test_the_default_pool_fills_a_node_before_the_next() -> None:

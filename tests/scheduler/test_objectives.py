@@ -2,14 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from itertools import product
 from math import inf
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace as replaced
-from partitioning_problems import APPLICATIONS, MICRO, cluster, rounds
+from partitioning_problems import APPLICATIONS, MICRO, cluster, minimum, rounds
 from problems import chain
 
 from inventory.cluster import Cluster, ExistingWorker, Network, NetworkLink
@@ -96,20 +95,6 @@ def _value(
     return total if objective == "cost" else max(links.values(), default=0.0)
 
 
-def _minimum(problem: Problem, objective: Objective, hops: Hops) -> float | None:
-    """Return the lowest value of all placements within the capacities."""
-    (topology,) = problem.topologies
-    nodes = problem.cluster.nodes
-    best: float | None = None
-    for chosen in product(range(len(nodes)), repeat=len(topology.executors)):
-        if any(chosen.count(at) > (node.capacity or 0) for at, node in enumerate(nodes)):
-            continue
-        where = {e.name: nodes[at].id for e, at in zip(topology.executors, chosen, strict=True)}
-        found = _value(problem, where, where, objective, hops)
-        best = found if best is None else min(best, found)
-    return best
-
-
 def _reported(scheduler: Checked, problem: Problem, plan: Plan) -> float:
     cost = make_placement_file(scheduler.name, scheduler.params, problem, plan, 0.0).cost
     assert isinstance(cost.objective, float)
@@ -121,6 +106,10 @@ def _recomputed(problem: Problem, plan: Plan, objective: Objective, hops: Hops) 
     slots = plan.placements["t"].assignments
     where = {executor.name: slot.node for executor, slot in slots.items()}
     return _value(problem, where, {executor.name: slot for executor, slot in slots.items()}, objective, hops)
+
+
+def _minimum(problem: Problem, objective: Objective, hops: Hops) -> float | None:
+    return minimum(problem, lambda problem, plan: _recomputed(problem, plan, objective, hops))
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)

@@ -2,7 +2,7 @@
 
 import pytest
 from hypothesis import given
-from partitioning_problems import APPLICATIONS, MICRO, cluster, executors_per_node, minimum_w, rounds, w
+from partitioning_problems import APPLICATIONS, MICRO, cluster, executors_per_node, minimum, rounds, w
 
 from inventory.cluster import Cluster, ExistingWorker, Node
 from scheduler.algorithms.optimal import Optimal, OptimalParams
@@ -35,7 +35,7 @@ def test_published_benchmarks_are_proven(problem: Problem) -> None:
 @given(rounds())
 def test_it_equals_exhaustive_search(problem: Problem) -> None:
     plan = OPTIMAL.place(problem)
-    least = minimum_w(problem)
+    least = minimum(problem)
     if least is None:
         assert plan.placements["t"].status == "failed"
         return

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from scheduling_rounds import shared_clusters, tenant_topologies
+from scheduling_rounds import by_slot, shared_clusters, tenant_topologies
 
 from inventory.cluster import Cluster, ExistingWorker, Node
 from scheduler.algorithms.resource_aware import ResourceAware, ResourceAwareParams
@@ -315,13 +315,6 @@ def names(order: list[Executor]) -> list[str]:
     return [executor.component for executor in order]
 
 
-def slots(plan: Plan, topology: str = "t") -> dict[tuple[str, int], list[str]]:
-    found: dict[tuple[str, int], list[str]] = {}
-    for executor, slot in plan.placements[topology].assignments.items():
-        found.setdefault(tuple(slot), []).append(executor.name)
-    return {slot: sorted(executors) for slot, executors in sorted(found.items())}
-
-
 def test_executors_by_connections_as_in_the_worked_example() -> None:
     chain = linear(1, 2, 2, 2)
     assert names(by_connections(chain, chain.executors)) == ["b2", "b1", "b3", "b2", "b1", "b3", "spout"]
@@ -389,7 +382,7 @@ def test_by_severity_last_id_first_among_equals() -> None:
 
 def test_executors_fill_the_first_slot_up_to_its_heap() -> None:
     plan = place(Problem(Cluster((Node(id="a"),)), (linear(8),)))
-    assert slots(plan) == {
+    assert by_slot(plan) == {
         ("a", 0): [f"spout[{at}]" for at in range(6)],
         ("a", 1): ["spout[6]", "spout[7]"],
     }
@@ -399,12 +392,12 @@ def test_executors_fill_the_first_slot_up_to_its_heap() -> None:
 def test_off_heap_memory_counts_against_the_heap_only_in_1_1(engine: str, workers: int) -> None:
     topology = linear(6, onheap_mb=100.0, offheap_mb=100.0)
     plan = place(Problem(Cluster((Node(id="a"),)), (topology,)), ResourceAwareParams(engine=engine))
-    assert len(slots(plan)) == workers
+    assert len(by_slot(plan)) == workers
 
 
 def test_cpu_and_memory_are_hard_limits() -> None:
     plan = place(Problem(Cluster((Node(id="a", cpu=50.0), Node(id="b", memory_mb=384.0))), (linear(8),)))
-    assert {node: sum(len(x) for (n, _), x in slots(plan).items() if n == node) for node in "ab"} == {"a": 5, "b": 3}
+    assert {node: sum(len(x) for (n, _), x in by_slot(plan).items() if n == node) for node in "ab"} == {"a": 5, "b": 3}
     assert place(Problem(Cluster((Node(id="a", cpu=50.0),)), (linear(6),))).placements["t"].status == "failed"
 
 
@@ -418,13 +411,13 @@ def test_a_worker_costs_at_least_the_floor() -> None:
     params = ResourceAwareParams(worker_min_cpu=100.0)
     nodes = (Node(id="a", cpu=150.0), Node(id="b", cpu=150.0))
     plan = place(Problem(Cluster(nodes), (linear(8),)), params)
-    assert sorted(slots(plan)) == [("a", 0), ("b", 0)]
+    assert sorted(by_slot(plan)) == [("a", 0), ("b", 0)]
     assert place(Problem(Cluster(nodes[:1]), (linear(8),)), params).placements["t"].status == "failed"
 
 
 def test_running_workers_get_no_further_executors() -> None:
     cluster = Cluster((Node(id="a", slots=2),), existing=(ExistingWorker("t", "a", 0, ("spout[0]",)),))
-    assert slots(place(Problem(cluster, (linear(2),)))) == {("a", 0): ["spout[0]"], ("a", 1): ["spout[1]"]}
+    assert by_slot(place(Problem(cluster, (linear(2),)))) == {("a", 0): ["spout[0]"], ("a", 1): ["spout[1]"]}
 
 
 def test_the_rack_with_the_larger_mean_share_comes_first_or_with_the_larger_smaller_share() -> None:
@@ -444,7 +437,7 @@ def test_the_rack_that_holds_most_of_the_topology_comes_first() -> None:
     cluster = Cluster(nodes, existing=(ExistingWorker("t", "b", 0, ("spout[0]",)),))
     plan = place(Problem(cluster, (linear(2),)))
     assert plan.details["rack_order"] == ["r2", "r1"]
-    assert slots(plan)["b", 1] == ["spout[1]"]
+    assert by_slot(plan)["b", 1] == ["spout[1]"]
 
 
 @pytest.mark.parametrize(("intended", "node"), [(False, "a"), (True, "b")])
@@ -487,7 +480,7 @@ def test_ackers_are_bound_to_workers_as_these_are_opened() -> None:
     topology = Topology(id="t", components=(*linear(10).components, Component("__acker", "bolt", 2)))
     plan = place(Problem(Cluster((Node(id="a"),)), (topology,)))
     # 10 x 128 MB need 2 workers, hence 1 acker for each.
-    assert slots(plan) == {
+    assert by_slot(plan) == {
         ("a", 0): ["__acker[0]", *(f"spout[{at}]" for at in range(5))],
         ("a", 1): ["__acker[1]", *(f"spout[{at}]" for at in range(5, 10))],
     }
@@ -497,8 +490,8 @@ def test_round_robin_alternates_components_over_nodes_but_fills_up_with_a_run_of
     nodes = Cluster((Node(id="a"), Node(id="b"), Node(id="c")))
     params = ResourceAwareParams(strategy="round-robin")
     alternating = place(Problem(nodes, (linear(2, 2),)), params)
-    assert [len(x) for x in slots(alternating).values()] == [2, 1, 1]
-    assert slots(place(Problem(nodes, (linear(4),)), params)) == {("a", 0): [f"spout[{at}]" for at in range(4)]}
+    assert [len(x) for x in by_slot(alternating).values()] == [2, 1, 1]
+    assert by_slot(place(Problem(nodes, (linear(4),)), params)) == {("a", 0): [f"spout[{at}]" for at in range(4)]}
 
 
 def test_round_robin_uses_the_requested_number_of_nodes_and_none_of_other_topologies() -> None:
@@ -506,16 +499,16 @@ def test_round_robin_uses_the_requested_number_of_nodes_and_none_of_other_topolo
     cluster = Cluster((Node(id="a"), Node(id="b"), Node(id="c"), Node(id="d")), existing=existing)
     topology = replace(linear(3, 3), isolated_nodes=2)
     plan = place(Problem(cluster, (topology,)), ResourceAwareParams(strategy="round-robin"))
-    assert {node for node, _ in slots(plan)} == {"b", "c"}
+    assert {node for node, _ in by_slot(plan)} == {"b", "c"}
 
 
 def test_constraints_keep_components_apart_by_backtracking() -> None:
     topology = replace(linear(2, 2), constraints=Constraints((("spout", "b1"),), {"b1": 1}))
     nodes = Cluster((Node(id="a", slots=2), Node(id="b", slots=2)))
     plan = place(Problem(nodes, (topology,)), ResourceAwareParams(strategy="constraint"))
-    for executors in slots(plan).values():
+    for executors in by_slot(plan).values():
         assert len({name.split("[")[0] for name in executors}) == 1
-    assert {node for (node, _), names in slots(plan).items() if "b1" in names[0]} == {"a", "b"}
+    assert {node for (node, _), names in by_slot(plan).items() if "b1" in names[0]} == {"a", "b"}
 
 
 def test_more_executors_than_the_nodes_may_hold_fail_at_once() -> None:

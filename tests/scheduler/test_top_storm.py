@@ -309,14 +309,6 @@ def test_slots_and_nodes_are_filled_as_the_paper_states(
             taken |= {(node, slot.index) for slot in sizes}
 
 
-@given(problems(), st.randoms(use_true_random=False))
-def test_the_order_of_nodes_in_the_file_does_not_matter(problem: Problem, random: object) -> None:
-    nodes = list(problem.cluster.nodes)
-    random.shuffle(nodes)  # type: ignore[attr-defined]
-    shuffled = Problem(Cluster(tuple(nodes), existing=problem.existing), problem.topologies)
-    assert place(shuffled).placements == place(problem).placements
-
-
 def test_nodes_without_hardware_are_named() -> None:
     with pytest.raises(InputError, match=r"'bare'.*'ghz'"):
         place(Problem(Cluster((*nodes_of(n=1).nodes, Node(id="bare", flops_per_cycle=4))), (chain(1),)))

@@ -1,7 +1,7 @@
 """Both ends of a channel, between workers or within one, and everything that passes through it."""
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from unittest import mock
@@ -24,7 +24,9 @@ from agents.worker.channels.channel import (
 )
 from agents.worker.channels.ends import RemoteIncoming, RemoteOutgoing, local_channel, mark_of
 from agents.worker.wire import frame
-from agents.worker.wire.frame import Codec
+from agents.worker.wire.frame import Codec, Stamps
+from workloads.columns import Columns
+from workloads.operators import Row
 
 KEY = ChannelId(4, 9, 1)
 NAMES = ("a", "default")
@@ -153,3 +155,24 @@ def local(rows: int, nbytes: int) -> ChannelEnds:
 
 
 BOTH_KINDS = pytest.mark.parametrize("ends_of", [remote, local])
+
+
+class RecordedChannel(Outgoing):
+    """A channel that records the rows that are added to it, and their stamps."""
+
+    def __init__(self, receiver: int) -> None:
+        super().__init__(ChannelId(0, receiver, 0), 1, CreditWindow(1, 1 << 20), FlushTimer())
+        self.rows: list[Row] = []
+        self.stamps: list[int | None] = []
+
+    def add(self, rows: Sequence[Row], stamps: Stamps = ()) -> None:
+        assert len(rows) > 0
+        assert list(stamps) == sorted(stamps)
+        self.rows += rows
+        self.stamps += map(dict(stamps).get, range(len(rows)))
+
+    def _deliver(self, rows: list[Row] | Columns) -> tuple[int, int]:
+        raise AssertionError("rows stay here")
+
+    def _deliver_mark(self, mark: Mark) -> None:
+        raise AssertionError("marks do not come here")

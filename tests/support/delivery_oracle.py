@@ -105,6 +105,34 @@ class DeliveryOracle:
                 assert max(shares) - min(shares) <= 1, (source, by, destination, shares)
 
 
+class OpenOperators:
+    """Mixin of an oracle that counts open operators; those of chosen executors cannot be opened."""
+
+    open = 0
+
+    def cannot_open(self, executor: str) -> bool:
+        """Return whether the operator of this executor fails when it is opened now."""
+        return False
+
+    def operator(self, component: str) -> Operator:
+        """Return a new operator for an executor of `component`."""
+        operator: Operator = super().operator(component)  # type: ignore[misc]
+        opened, closed = operator.open, operator.close
+
+        def open_counted(context: Context) -> None:
+            if self.cannot_open(f"{component}[{context.index}]"):
+                raise FileNotFoundError(2, "No such file", "books.txt")
+            opened(context)
+            self.open += 1
+
+        def close_counted() -> None:
+            closed()
+            self.open -= 1
+
+        operator.open, operator.close = open_counted, close_counted  # type: ignore[method-assign]
+        return operator
+
+
 class RecordSpout(Spout):
     """Spout that emits records i, i + n, i + 2n, ... below `records`."""
 

@@ -1,12 +1,17 @@
-"""Installation of third-party packages: build the wheel, unpack it, and add it to the path of a new process."""
+"""Installation of third-party packages, as wheels on the path of a new process, and of engines."""
 
 import os
 import re
 import subprocess
 import sys
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+
+import pytest
+
+from inventory.errors import UnfitError
 
 MILLRACE = Path(sys.executable).with_name("millrace")
 
@@ -40,6 +45,17 @@ def install_guide(page: str, work: Path) -> Path:
         f'{registration}{other}\n[tool.hatch.build.targets.wheel]\ninclude = ["{module}.py"]\n'
     )
     return install(project, work)
+
+
+@contextmanager
+def skipping_without_jars(required: bool = False) -> Iterator[None]:
+    """Skip the test if the block installs an engine whose jars cannot be fetched here, unless they are required."""
+    try:
+        yield
+    except UnfitError as error:
+        if required or "Maven:" not in str(error):
+            raise
+        pytest.skip(f"jars cannot be fetched here: {error}")
 
 
 def millrace(

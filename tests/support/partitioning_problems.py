@@ -1,5 +1,6 @@
 """Problems for partitioning schedulers, and the optimum of small ones by exhaustive search."""
 
+from collections.abc import Callable
 from itertools import product
 
 from hypothesis import strategies as st
@@ -38,8 +39,8 @@ def w(problem: Problem, plan: Plan) -> float:
     return judged.inter_node_edges if judged.inter_node_tuples_per_s is None else judged.inter_node_tuples_per_s
 
 
-def minimum_w(problem: Problem) -> float | None:
-    """Return the lowest W of all placements within capacities (each executor counts 1); None if there is none."""
+def minimum(problem: Problem, value: Callable[[Problem, Plan], float] = w) -> float | None:
+    """Return the lowest value of all placements within capacities (each executor counts 1); None if there is none."""
     (topology,) = problem.topologies
     nodes = problem.cluster.nodes
     best: float | None = None
@@ -47,7 +48,7 @@ def minimum_w(problem: Problem) -> float | None:
         if any(chosen.count(at) > (node.capacity or 0) for at, node in enumerate(nodes)):
             continue
         slots = {e: Slot(nodes[at].id, 0) for e, at in zip(topology.executors, chosen, strict=True)}
-        found = w(problem, Plan({topology.id: Placement(slots)}))
+        found = value(problem, Plan({topology.id: Placement(slots)}))
         best = found if best is None else min(best, found)
     return best
 

@@ -1,7 +1,9 @@
 """Sequences of scheduling rounds: each round starts from the result of the previous one; nodes come and go."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from random import Random
+from typing import TypeVar
 
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -12,6 +14,7 @@ from scheduler.problem import Placement, Plan, Problem, Slot
 from workloads.topology import Component, Executor, Input, Topology
 from workloads.traffic import Edge, Traffic
 
+T = TypeVar("T")
 Rounds = tuple[Cluster, tuple[Topology, ...], list[tuple[frozenset[str], int]]]
 
 
@@ -131,9 +134,10 @@ def traffic_of(rates: Mapping[str, float], load: Mapping[str, float] | None = No
     return Traffic(tuple(Edge(*pair.split(), float(rate)) for pair, rate in rates.items()), load or {})
 
 
-def by_slot(placement: Placement) -> dict[tuple[str, int], list[str]]:
+def by_slot(plan: Plan, topology: str = "t") -> dict[tuple[str, int], list[str]]:
+    """Return (node, slot) -> names of executors, all sorted."""
     slots: dict[tuple[str, int], list[str]] = {}
-    for executor, slot in placement.assignments.items():
+    for executor, slot in plan.placements[topology].assignments.items():
         slots.setdefault(tuple(slot), []).append(executor.name)
     return {slot: sorted(names) for slot, names in sorted(slots.items())}
 
@@ -147,12 +151,16 @@ def workers_per_node(placement: Placement) -> Counter[str]:
     return Counter(slot.node for slot in set(placement.assignments.values()))
 
 
-def reversed_order(problem: Problem) -> Problem:
-    """Return the same round with nodes, running workers and rates in reverse order."""
-    cluster = replace(problem.cluster, nodes=problem.cluster.nodes[::-1], existing=problem.cluster.existing[::-1])
+def shuffled(problem: Problem, random: Random) -> Problem:
+    """Return the same round with nodes, running workers and rates in another order."""
+
+    def turned(items: Iterable[T]) -> tuple[T, ...]:
+        return tuple(sorted(items, key=lambda _: random.random()))
+
+    cluster = replace(problem.cluster, nodes=turned(problem.cluster.nodes), existing=turned(problem.existing))
     rates = problem.traffic
     if rates is not None:
-        rates = Traffic(rates.edges[::-1], dict(reversed(rates.load.items())), rates.node_load)
+        rates = Traffic(turned(rates.edges), dict(turned(rates.load.items())), rates.node_load)
     return Problem(cluster, problem.topologies, rates)
 
 

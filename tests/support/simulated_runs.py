@@ -29,7 +29,7 @@ from agents.protocol import (
 )
 from controller.coordinator.checkpoint_loop import ControlSettings
 from controller.coordinator.epoch_workers import executor_name
-from controller.coordinator.interfaces import Assignment
+from controller.coordinator.interfaces import UNSCALED, Assignment, Carried, Scaling, Waves
 from controller.simulation.agents import SimulatedAgents, WorkModel
 from controller.simulation.cluster import differing_clocks
 from controller.simulation.virtual_loop import run_in_virtual_time
@@ -110,6 +110,15 @@ class FakeNodes(SimulatedAgents):
     def events_of(self, kind: str) -> list[tuple[str, str, float | None]]:
         """Return subject, detail and value of events of a kind."""
         return [tuple(rest) for found, *rest in self.events if found == kind]  # type: ignore[misc]
+
+    @property
+    def executor_places(self) -> dict[str, Slot]:
+        """Places of the executors in the last epoch, as the coordinator sees them."""
+        return dict(self.coordinator._epoch_workers.places)
+
+    def carry(self, revision: int | None, waves: Waves, scaling: Scaling = UNSCALED) -> Coroutine[Any, Any, Carried]:
+        """Return the result of a revision, as if the decider had asked for it."""
+        return self.coordinator._checkpoint_loop.carry(revision, waves, None, scaling)
 
     @property
     def epoch(self) -> int:

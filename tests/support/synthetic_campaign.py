@@ -1,18 +1,21 @@
 """Campaigns and reports without traces and Spark, where `campaign.json` and `run.json` suffice."""
 
 import json
+import os
 import random
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet
+import pytest
 
 from agents.collected_traces import TABLES
 from analysis.page.build import build
 from analysis.records.campaign import load_campaign
 from analysis.statistics.metrics import Rows
+from analysis.tables import submit as submit_module
 from analysis.tables.summary import SPARK_COLUMNS
 
 NS = 1_000_000_000
@@ -56,3 +59,17 @@ def report_without_spark(folder: Path, tables: Mapping[str, Rows] | None = None)
     (folder / "report").mkdir()
     rows = {**{name: [] for name in SPARK_COLUMNS}, **(tables or {})}
     return build(campaign, rows, folder / "report", campaign.baseline(None), lambda _line: None).read_text()
+
+
+def scripted_spark(home: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Return a function that replaces spark-submit by a script; `home` gets Spark, Java and caches."""
+    program = home / "bin" / "spark-submit"
+    program.parent.mkdir(parents=True)
+    homes = {"JAVA_HOME": str(home / "java"), "SPARK_HOME": str(home), "XDG_CACHE_HOME": str(home / "cache")}
+    monkeypatch.setattr(submit_module, "spark_environment", lambda: dict(os.environ) | homes)
+
+    def write(script: str) -> None:
+        program.write_text(f"#!/bin/sh\n{script}\n")
+        program.chmod(0o755)
+
+    return write

@@ -1,15 +1,21 @@
 """Rates from documents, and schedules of constant rates and steps."""
 
+import math
+import re
 from fractions import Fraction
 from itertools import pairwise
+from pathlib import Path
+from typing import get_args
 
+import msgspec
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
 from inventory.errors import InputError
 from inventory.times import NS
-from workloads.rates import Constant, Max, Steps, rate_of
+from workloads.rates import Constant, Max, Rate, Steps, rate_of
 
 RATE = st.floats(1e-3, 1e7) | st.integers(1, 10**6).map(float)
 DURATION = st.floats(1e-3, 1e4) | st.integers(1, 3600).map(float)
@@ -148,3 +154,45 @@ def test_a_wrong_rate_is_explained(plain, said):
 )
 def test_the_peak_rate_is_known_for_rates_with_a_schedule(rate: dict, peak: float | None) -> None:
     assert rate_of(rate).peak_per_s == peak
+
+
+@pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan, 0, -1, 1.1e9, 1e300, "fast", None])
+def test_an_impossible_rate_is_an_input_error(value: object) -> None:
+    with pytest.raises(InputError, match="tuples_per_s"):
+        rate_of({"kind": "constant", "tuples_per_s": value})
+    with pytest.raises(InputError, match="steps"):
+        rate_of({"kind": "steps", "steps": [[0, value if value != 0 else -1]]})
+
+
+@pytest.mark.parametrize("start", [math.inf, math.nan, 1e10, -1])
+def test_a_step_with_an_impossible_start_is_an_input_error(start: float) -> None:
+    with pytest.raises(InputError, match="steps"):
+        rate_of({"kind": "steps", "steps": [[0, 5], [start, 7]]})
+
+
+def test_the_highest_rate_has_a_schedule() -> None:
+    schedule = rate_of({"kind": "constant", "tuples_per_s": 1e9}).schedule()
+    assert schedule is not None
+    assert [schedule.due_ns(record) for record in (0, 1, 10**12)] == [0, 1, 10**12]
+    assert schedule.due_count(5) == 6
+
+
+PAGE = (Path(__file__).parents[2] / "docs/reference/rates.md").read_text()
+
+
+@pytest.mark.parametrize("kind", get_args(Rate), ids=lambda kind: kind.__struct_config__.tag)
+def test_every_kind_is_documented_with_its_keys(kind: type) -> None:
+    row = re.search(rf"^\| `{kind.__struct_config__.tag}` \| (.*?) \|", PAGE, re.MULTILINE)
+    assert row
+    assert re.findall(r"`(\w+)", row[1]) == [field.name for field in msgspec.structs.fields(kind)]
+    defaults = {
+        f.name: f"{f.default:g}" for f in msgspec.structs.fields(kind) if f.default not in (msgspec.NODEFAULT, None)
+    }
+    assert dict(re.findall(r"`(\w+)` \((\S+)\)", row[1])) == defaults
+
+
+def test_the_examples_are_valid_rates() -> None:
+    examples = re.findall(r"^rate: .*$", PAGE, re.MULTILINE)
+    assert len(examples) == 4
+    for example in examples:
+        rate_of(yaml.safe_load(example)["rate"])

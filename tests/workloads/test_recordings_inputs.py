@@ -4,18 +4,24 @@ import gzip
 import os
 import zlib
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory
 from typing import Any
+from unittest.mock import patch
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from edge_case_rows import classify_rows
+from hypothesis import given
+from hypothesis import strategies as st
 
 from inventory.errors import InputError, UnfitError
 from workloads.recordings import raw_files
 from workloads.recordings.prepare import prepare
+from workloads.recordings.raw_files import BYTE_ORDER_MARK, blocks
 from workloads.recordings.recording import Recording
 from workloads.recordings.schema import CELLS_500_M, DEBS2014, DEBS2015
 from workloads.workload import PreparedInput, reporting_to
@@ -290,3 +296,29 @@ def test_more_than_one_percent_of_rows_out_of_order_is_refused_with_the_remedy(
             f"{path}:51: the first of 2 rows, of 100, that are older than one before them; more than 1% is not "
             "accepted, and `millrace pipeline prepare` puts them in order"
         )
+
+
+# Without line ends, bytes that are not text, and the first byte of gzip files.
+LINES = st.lists(st.binary(max_size=6).map(lambda line: line.translate(None, b"\n\r\0\x1f")), max_size=12)
+
+
+@given(
+    LINES,
+    st.sampled_from([b"\n", b"\r\n"]),
+    st.booleans(),
+    st.booleans(),
+    st.lists(st.integers(4, 100), max_size=6, unique=True),
+    st.integers(12, 40),
+)
+def test_stretches_have_together_the_lines_of_the_whole_file(
+    lines: list[bytes], end: bytes, marked: bool, ended: bool, cuts: list[int], block_bytes: int
+) -> None:
+    content = BYTE_ORDER_MARK * marked + end.join(lines) + end * ended
+    with TemporaryDirectory() as folder, patch("workloads.recordings.raw_files.BLOCK_BYTES", block_bytes):
+        path = Path(folder) / "part"
+        path.write_bytes(content)
+        whole = b"".join(block for block, _ in blocks(path))
+        bounds = [0, *sorted(cut for cut in cuts if cut < len(content)), None]
+        found = [block for begin, stop in pairwise(bounds) for block, _ in blocks(path, begin or 0, stop)]
+        assert b"".join(found) == whole
+        assert all(block.endswith(b"\n") for block in found)

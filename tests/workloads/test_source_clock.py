@@ -1,11 +1,11 @@
 """Clock of a spout executor: due times and stream times of its records."""
 
-from bisect import bisect_right
 from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from spouts import RecordedTimes
 
 from inventory.errors import InputError, RunError
 from inventory.times import NS
@@ -20,26 +20,13 @@ class Generated(Spout):
     """Spout without recorded times."""
 
 
-class Times:
-    """Times of a recording in memory."""
-
-    def __init__(self, times: list[int]) -> None:
-        self._times = times
-
-    def due_ns(self, record: int) -> int:
-        return self._times[record]
-
-    def due_count(self, elapsed_ns: int) -> int:
-        return bisect_right(self._times, elapsed_ns)
-
-
 class Recorded(Spout):
     """Spout with recorded times."""
 
     recorded = True
 
     def __init__(self, times: list[int] | None) -> None:
-        self.times = None if times is None else Times(times)
+        self.times = None if times is None else RecordedTimes(times)
 
 
 SCHEDULED: list[Rate] = [

@@ -13,7 +13,7 @@ from observed_rounds import SPREAD_PLACEMENT, chain, nodes, observed, past_revis
 from inventory.cluster import Cluster, ExistingWorker
 from inventory.plugins import given as parameters
 from scheduler.online.observation import Change, Observation, Outcome, PastRevision
-from scheduler.online.replanning import cut_of, renamed_slots, replan
+from scheduler.online.replanning import cut_of, heaviest_matching, renamed_slots, replan
 from scheduler.online.revision import Revision
 from scheduler.online.validation import CheckedOnline, make_online_scheduler
 from scheduler.problem import Placement, Plan, Problem, Slot
@@ -303,3 +303,24 @@ def test_the_problem_of_a_plan_lacks_the_workers_that_it_replaces() -> None:
     )
     assert replan(others, observation, place).message == "nothing"
     assert [worker.topology for worker in problems[0].existing] == ["u"]
+
+
+WEIGHTS = st.dictionaries(
+    st.integers(0, 5), st.dictionaries(st.sampled_from("abcde"), st.integers(0, 9), max_size=5), max_size=5
+)
+
+
+def heaviest(weight: dict[int, dict[str, int]], rows: list[int], used: frozenset[str] = frozenset()) -> int:
+    """Return the weight of the best of all matchings."""
+    if not rows:
+        return 0
+    row, *others = rows
+    taken = (w + heaviest(weight, others, used | {c}) for c, w in weight[row].items() if c not in used)
+    return max([heaviest(weight, others, used), *taken])
+
+
+@given(WEIGHTS)
+def test_no_matching_is_heavier_and_no_column_is_used_twice(weight: dict[int, dict[str, int]]) -> None:
+    total, pairs = heaviest_matching(weight)
+    assert total == sum(weight[row][column] for row, column in pairs.items()) == heaviest(weight, list(weight))
+    assert len(set(pairs.values())) == len(pairs)

@@ -1,21 +1,45 @@
-"""Partitioning schedulers on any round: valid plans that keep the capacities of nodes."""
+"""Schedulers on any round: the order of the input does not matter, plans stay, and capacities are kept."""
 
 import math
+from random import Random
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from problems import problems
+from scheduling_rounds import repeated_round, shuffled
 
 from inventory.cluster import Cluster, ExistingWorker, Node
 from scheduler.algorithms.i_scheduler import IScheduler, ISchedulerParams
 from scheduler.algorithms.local_search import LocalSearch, LocalSearchParams
 from scheduler.algorithms.optimal import Optimal, OptimalParams
 from scheduler.problem import Plan, Problem, Slot
-from scheduler.registry import Checked
+from scheduler.registry import Checked, make_scheduler
 from scheduler.toolkit.cost import Loads
 from workloads.topology import Component, Input, Topology
+
+ORDERLESS = ("aniello-offline", "d-storm", "even", "matrix", "p-scheduler", "t-storm", "top-storm")
+"""Schedulers that order nodes and pairs by name, load or power, never by their position in a file."""
+
+
+@pytest.mark.parametrize("name", ORDERLESS)
+@given(data=st.data(), random=st.builds(Random, st.integers(0, 999)))
+def test_the_order_of_the_input_does_not_matter(name: str, data: st.DataObject, random: Random) -> None:
+    scheduler = make_scheduler(name)
+    problem = data.draw(problems(cycles=scheduler.needs.cycles, observed=True))
+    assert scheduler.place(shuffled(problem, random)).placements == scheduler.place(problem).placements
+
+
+@pytest.mark.parametrize("name", ["d-storm", "p-scheduler"])
+@given(problems(cycles=True, observed=True))
+def test_a_plan_for_one_topology_stays_in_the_next_round(name: str, problem: Problem) -> None:
+    alone = Problem(problem.cluster, problem.topologies[:1], problem.traffic)
+    plan = make_scheduler(name).place(alone)
+    following = make_scheduler(name).place(repeated_round(alone, plan))
+    assert not following.freed
+    assert following.placements == plan.placements
+
 
 SCHEDULERS = {
     "optimal": Checked(Optimal, OptimalParams(time_limit_s=0.2)),
