@@ -101,7 +101,7 @@ class Reports:
 
     @property
     def finished(self) -> bool:
-        """Whether all processes have written their answers."""
+        """Return whether all processes have written their answers."""
         return all(process.finished for process in self._processes.values())
 
     @property

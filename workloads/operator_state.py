@@ -117,22 +117,22 @@ class OperatorState:
 
     @property
     def is_by_key(self) -> bool:
-        """Whether all state is by key."""
+        """Return whether all state is by key."""
         return bool(self._names) and type(self.operator).snapshot is Operator.snapshot
 
     @property
     def is_none(self) -> bool:
-        """Whether the operator has no state."""
+        """Return whether the operator has no state."""
         return not self._names and type(self.operator).snapshot is Operator.snapshot
 
     @property
     def merges(self) -> bool:
-        """Whether all state is by key, and executors may share keys."""
+        """Return whether all state is by key, and executors may share keys."""
         return self.is_by_key and all(declared.merge is not None for declared in self._names.values())
 
     @property
     def can_be_copied(self) -> bool:
-        """Whether there is state that can be copied while the operator works."""
+        """Return whether there is state that can be copied while the operator works."""
         return bool(self._names) and not self.is_arranged
 
     # --- as a whole ----------------------------------------------------------------------------------------

@@ -181,7 +181,7 @@ class Domain(Struct, frozen=True):
 
     @property
     def is_emulated(self) -> bool:
-        """Whether this is the counter of an emulated node, which follows a model."""
+        """Return whether this is the counter of an emulated node, which follows a model."""
         return self.joules_per_count is not None and "modelled" in self.flags
 
 

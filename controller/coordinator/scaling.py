@@ -47,7 +47,7 @@ class HaltedError(Exception):
 
     @property
     def is_finished_by_recovery(self) -> bool:
-        """Whether it counts as done if a recovery starts the topology again: a scaling of the timeline."""
+        """Return whether it counts as done if a recovery starts the topology again: a scaling of the timeline."""
         return bool(self.scaling.parallelism) and self.revision is None
 
     def apply(self, epoch_workers: EpochWorkers, reported: ReportedWork) -> None:

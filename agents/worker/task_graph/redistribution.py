@@ -40,7 +40,7 @@ class SourceState(Struct, frozen=True, array_like=True, forbid_unknown_fields=Tr
 
 
 class StatePart(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """What an executor hands over to one of those that take over from it.
+    """Part that an executor hands over to one of those that take over from it.
 
     Attributes:
         cut_ns: end of its last work, on the old node's monotonic clock.

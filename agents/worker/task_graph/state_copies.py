@@ -26,7 +26,7 @@ SORTED_KEYS = 4096
 
 
 class TakenOver(NamedTuple):
-    """What an executor has taken over at a barrier.
+    """State that an executor has taken over at a barrier.
 
     Attributes:
         source: executor that it continues; empty: itself.

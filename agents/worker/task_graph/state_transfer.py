@@ -140,17 +140,17 @@ class StateTransfer:
 
     @property
     def is_copying(self) -> bool:
-        """Whether a piece can be copied within this worker now."""
+        """Return whether a piece can be copied within this worker now."""
         return bool(self._local)
 
     @property
     def is_arriving(self) -> bool:
-        """Whether state has been or is copied to executors of this worker."""
+        """Return whether state has been or is copied to executors of this worker."""
         return bool(self._arriving)
 
     @property
     def is_leaving(self) -> bool:
-        """Whether state is copied from executors of this worker."""
+        """Return whether state is copied from executors of this worker."""
         return bool(self._leaving)
 
     def precopy(self, command: Precopy, plan: RunPlan) -> None:
