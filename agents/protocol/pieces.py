@@ -249,6 +249,7 @@ class RunSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omi
         gates: the communication schedule that the run follows; None: rows are sent as soon as possible.
         observed: whether workers and agents also report what online schedulers need.
         buffer_bytes: size of the input queue of an executor; 0: the runtime's own.
+        linger_us: microseconds that rows of an incomplete batch wait for others; None: as long as the load suggests.
         columns: whether operators process columns, so that workers are forked with Arrow in their memory.
     """
 
@@ -274,6 +275,7 @@ class RunSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omi
     gates: Gates | None = None
     observed: bool = False
     buffer_bytes: Count = 0
+    linger_us: Count | None = None
     columns: bool = False
 
     @property

@@ -26,10 +26,11 @@ from typing import Any
 from unittest import mock
 
 from agents.worker.channels import channel
-from agents.worker.channels.channel import ChannelId, Delivery, FlushTimer, window
+from agents.worker.channels.channel import ChannelId, Delivery, window
 from agents.worker.channels.ends import RemoteIncoming, RemoteOutgoing, local_channel
 from agents.worker.channels.groupings import Router, Shuffle
 from agents.worker.channels.input_gate import InputGate
+from agents.worker.channels.linger import FlushTimer
 from agents.worker.executors.bolt import BoltExecutor
 from agents.worker.process.worker import tune_process
 from agents.worker.wire.frame import HEADER, HEADER_BYTES, Codec

@@ -9,17 +9,9 @@ from hypothesis import strategies as st
 from scripted_run import Pipe
 
 from agents.worker.channels import channel
-from agents.worker.channels.channel import (
-    FLUSH_AGE_NS,
-    Barrier,
-    ChannelId,
-    CreditWindow,
-    Delivery,
-    End,
-    FlushTimer,
-    Tick,
-)
+from agents.worker.channels.channel import Barrier, ChannelId, CreditWindow, Delivery, End, Tick
 from agents.worker.channels.ends import RemoteIncoming, local_channel
+from agents.worker.channels.linger import MAX_LINGER_NS, FlushTimer
 from agents.worker.wire import frame
 from agents.worker.wire.frame import Codec, CodecError, FrameError
 
@@ -29,7 +21,7 @@ ACTIONS = st.one_of(
     st.tuples(st.just("transfer"), st.integers(1, 300)),
     st.tuples(st.just("transfer_back"), st.integers(1, 60)),
     st.tuples(st.just("consume")),
-    st.tuples(st.just("advance"), st.sampled_from([0, 1, FLUSH_AGE_NS - 1, FLUSH_AGE_NS, 10**9])),
+    st.tuples(st.just("advance"), st.sampled_from([0, 1, MAX_LINGER_NS - 1, MAX_LINGER_NS, 10**9])),
 )
 
 
@@ -69,7 +61,7 @@ def test_credit_comes_back_so_that_half_a_window_is_always_free_when_all_is_cons
         ends = ends_of(rows, 2_000)
         for count in adds:
             ends.add(count, 50, None)
-            ends.advance(FLUSH_AGE_NS)
+            ends.advance(MAX_LINGER_NS)
             ends.settle()
             assert len(ends.received_rows) == len(ends.sent_rows)
             assert ends.outgoing._credit_rows >= rows - rows // 2
@@ -88,9 +80,9 @@ def test_a_batch_leaves_when_it_is_full_and_not_before_its_age(ends_of: object) 
         assert ends.outgoing.tuples == 4
         ends.add(6, 1, None)
         assert ends.outgoing.tuples == 8
-        ends.advance(FLUSH_AGE_NS - 1)
+        ends.advance(MAX_LINGER_NS - 1)
         assert ends.outgoing.tuples == 8
-        assert ends.flush_timer.next_ns == FLUSH_AGE_NS
+        assert ends.flush_timer.next_ns == MAX_LINGER_NS
         ends.advance(1)
         assert ends.outgoing.tuples == 10
         assert ends.flush_timer.next_ns is None
@@ -102,20 +94,20 @@ def test_the_age_of_a_batch_is_that_of_its_oldest_row(ends_of: object) -> None:
     with batches_of(4):
         ends = ends_of(100, 10**6)
         ends.add(1, 1, None)
-        ends.advance(FLUSH_AGE_NS // 2)
+        ends.advance(MAX_LINGER_NS // 2)
         # Later rows do not reset the age of the first one.
         ends.add(1, 1, None)
-        ends.advance(FLUSH_AGE_NS // 2)
+        ends.advance(MAX_LINGER_NS // 2)
         assert ends.outgoing.tuples == 2
         ends.add(1, 1, None)
-        ends.advance(FLUSH_AGE_NS // 2)
+        ends.advance(MAX_LINGER_NS // 2)
         ends.add(3, 1, None)
         assert ends.outgoing.tuples == 6
         # Rows that left in a full batch do not add to the age of their successors.
         ends.add(1, 1, None)
-        ends.advance(FLUSH_AGE_NS // 2)
+        ends.advance(MAX_LINGER_NS // 2)
         assert ends.outgoing.tuples == 6
-        ends.advance(FLUSH_AGE_NS // 2)
+        ends.advance(MAX_LINGER_NS // 2)
         assert ends.outgoing.tuples == 7
 
 
@@ -125,7 +117,7 @@ def test_rows_that_grew_old_without_credit_leave_with_the_first_credit(ends_of: 
         ends = ends_of(4, 10**6)
         ends.add(4, 1, None)
         ends.add(1, 1, None)
-        ends.advance(FLUSH_AGE_NS)
+        ends.advance(MAX_LINGER_NS)
         assert ends.outgoing.tuples == 4
         ends.settle()
         assert ends.outgoing.tuples == 5
@@ -237,20 +229,20 @@ def test_a_buffer_of_another_size_has_room_for_as_many_rows_in_proportion(channe
 
 
 def test_ages_of_many_channels_are_kept_apart() -> None:
-    flush_timer, queue = FlushTimer(), deque[Delivery]()
+    flush_timer, queue = FlushTimer(MAX_LINGER_NS), deque[Delivery]()
     pairs = [local_channel(ChannelId(at, 0, 0), 0, NAMES, queue, CreditWindow(99, 99), flush_timer) for at in range(3)]
     ends = [outgoing for outgoing, _ in pairs]
     for at, outgoing in enumerate(ends):
         flush_timer.now_ns = at * 1_000
         outgoing.add([(at,)], None)
     for at in range(3):
-        flush_timer.now_ns = FLUSH_AGE_NS + at * 1_000
+        flush_timer.now_ns = MAX_LINGER_NS + at * 1_000
         assert flush_timer.next_ns == flush_timer.now_ns
         flush_timer.flush_old()
         assert [delivery.rows for delivery in queue] == [[(before,)] for before in range(at + 1)]
     # Rows that left in a full batch or with the end are not sent again when their age is reached.
     ends[0].add([(9,)], None)
     ends[0].mark(End())
-    flush_timer.now_ns += FLUSH_AGE_NS
+    flush_timer.now_ns += MAX_LINGER_NS
     flush_timer.flush_old()
     assert [delivery.rows for delivery in queue][3:] == [[(9,)], ()]

@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis_examples import times
 
-from agents.worker.channels.channel import DECODED_BYTES, Barrier, ChannelId, CreditWindow, FlushTimer
+from agents.worker.channels.channel import DECODED_BYTES, Barrier, ChannelId, CreditWindow
 from agents.worker.channels.ends import RemoteIncoming, RemoteOutgoing, local_channel, mark_of
+from agents.worker.channels.linger import FlushTimer
 from agents.worker.wire import frame
 from agents.worker.wire.columns import ALIGNMENT, ColumnCodec
 from agents.worker.wire.frame import Codec, CodecError, FrameReader

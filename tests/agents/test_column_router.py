@@ -14,10 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.worker.channels import column_groupings
-from agents.worker.channels.channel import BATCH_ROWS, ChannelId, CreditWindow, FlushTimer
+from agents.worker.channels.channel import BATCH_ROWS, ChannelId, CreditWindow
 from agents.worker.channels.ends import local_channel
 from agents.worker.channels.gated import GatedLocal, Pool
 from agents.worker.channels.groupings import Grouping, grouping_of
+from agents.worker.channels.linger import FlushTimer
 from agents.worker.executors.columns import column_combine
 from agents.worker.wire.frame import Stamps
 from inventory.errors import RunError

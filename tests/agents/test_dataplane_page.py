@@ -9,7 +9,7 @@ from typing import get_args
 import pytest
 
 from agents.protocol import Worked
-from agents.worker.channels import channel
+from agents.worker.channels import channel, linger
 from agents.worker.executors import executor
 from agents.worker.executors.executor import Snapshot
 from agents.worker.task_graph.plan import Hop
@@ -65,7 +65,7 @@ def test_fields_lie_where_the_table_says() -> None:
 
 
 def test_kinds_and_limits_match_the_code() -> None:
-    kinds = ("DATA", "CREDIT", "END", "BARRIER", "TICK", "STATE", "COPY", "PULL")
+    kinds = ("DATA", "CREDIT", "END", "BARRIER", "TICK", "STATE", "COPY", "PULL", "LINGER")
     meaning = {name.strip("`"): text for _, _, name, text in rows("The frame")}
     assert meaning["kind"] == ", ".join(f"{getattr(frame, kind)} = {kind}" for kind in kinds)
     assert [row[0] for row in rows("The kinds")] == list(kinds)
@@ -106,7 +106,11 @@ def test_the_handshakes_messages_have_the_documented_sizes() -> None:
     [
         (
             "A row's way",
-            {channel.BATCH_ROWS, channel.BATCH_BYTES // KIB, channel.FLUSH_AGE_NS / 1e6, KEY_GROUPS},
+            {channel.BATCH_ROWS, channel.BATCH_BYTES // KIB, linger.MAX_LINGER_NS / 1e6, KEY_GROUPS},
+        ),
+        (
+            "A row's way",
+            {linger.MEMORY_NS / 1e6, round(100 * linger.IDLE), round(100 * linger.BUSY)},
         ),
         ("The rule", {channel.QUEUE_ROWS, channel.QUEUE_BYTES // MIB}),
         ("The rule", {channel.window(10**9)[0], channel.window(10**9)[1] // KIB}),

@@ -28,7 +28,7 @@ def stamps(draw: st.DrawFn, count: int) -> list[tuple[int, int]]:
 def frames(draw: st.DrawFn) -> tuple[bytes, tuple]:
     """Bytes of a frame, and its expected decoded form."""
     stream, sender, receiver = draw(U16), draw(U32), draw(U32)
-    kind = draw(st.integers(frame.DATA, frame.PULL))
+    kind = draw(st.integers(frame.DATA, frame.LINGER))
     if kind == frame.DATA:
         count = draw(st.integers(1, frame.MAX_ROWS))
         given_stamps = draw(stamps(count))
@@ -66,6 +66,9 @@ def frames(draw: st.DrawFn) -> tuple[bytes, tuple]:
     if kind == frame.PULL:
         number = draw(U32)
         return frame.pull(EPOCH, sender, number, receiver), (kind, 0, sender, receiver, number)
+    if kind == frame.LINGER:
+        wait_us = draw(st.integers(0, frame.MAX_LINGER_US))
+        return frame.linger(EPOCH, wait_us), (kind, 0, 0, 0, wait_us)
     return frame.end_frame(stream, EPOCH, sender, receiver), (kind, stream, sender, receiver)
 
 
@@ -82,7 +85,7 @@ def decoded(received: frame.Frame) -> tuple:
     if kind in (frame.STATE, frame.COPY):
         return (kind, stream, sender, receiver, received.flags, received.count, bytes(received.payload))
     assert not received.payload
-    if kind in (frame.BARRIER, frame.PULL):
+    if kind in (frame.BARRIER, frame.PULL, frame.LINGER):
         return (kind, stream, sender, receiver, received.count)
     if kind == frame.CREDIT:
         return (kind, stream, sender, receiver, received.count, received.length)
@@ -136,7 +139,7 @@ def header(
     "wrong",
     [
         header(kind=0),
-        header(kind=9),
+        header(kind=10),
         header(kind=255),
         header(flags=4),
         header(flags=frame.COLUMNS | 8),
@@ -171,6 +174,8 @@ def header(
         header(kind=frame.COPY, flags=4),
         header(kind=frame.COPY, epoch=0),
         header(kind=frame.PULL, length=1),
+        header(kind=frame.LINGER, count=1, length=1),
+        header(kind=frame.LINGER, count=frame.MAX_LINGER_US + 1, length=0),
         header(kind=frame.PULL, flags=1, length=0),
         header(kind=frame.PULL, epoch=0, length=0),
     ],

@@ -7,19 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.worker.channels.channel import (
-    FLUSH_AGE_NS,
-    Barrier,
-    ChannelId,
-    CreditWindow,
-    Delivery,
-    End,
-    FlushTimer,
-    Outgoing,
-)
+from agents.worker.channels.channel import Barrier, ChannelId, CreditWindow, Delivery, End, Outgoing
 from agents.worker.channels.ends import local_channel
 from agents.worker.channels.gated import OUTBOX_PARTS, GatedLocal, GatedRouter, Pool, estimated_bytes
 from agents.worker.channels.groupings import Global
+from agents.worker.channels.linger import MAX_LINGER_NS, FlushTimer
 from agents.worker.wire.frame import encoded_bytes
 from workloads.operators import Row
 
@@ -30,7 +22,7 @@ class GatedChannel:
     """A gated channel and the deliveries at its other end."""
 
     def __init__(self, number: int = 1, window: int = 100) -> None:
-        self.flush_timer = FlushTimer()
+        self.flush_timer = FlushTimer(MAX_LINGER_NS)
         self.queue: deque[Delivery] = deque()
         size = CreditWindow(window, 1000)
         both = local_channel(
@@ -59,7 +51,7 @@ def rows_of(*numbers: int) -> list[Row]:
 def test_neither_a_full_batch_nor_age_nor_credit_opens_a_gate() -> None:
     out = GatedChannel()
     out.outgoing.add(rows_of(*range(5000)))
-    out.flush_timer.now_ns = 10 * FLUSH_AGE_NS
+    out.flush_timer.now_ns = 10 * MAX_LINGER_NS
     out.flush_timer.flush_old()
     out.outgoing.credit(10, 0)
     assert not out.queue

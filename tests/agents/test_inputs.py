@@ -10,9 +10,10 @@ from executor_harness import input_channel
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.worker.channels.channel import Barrier, ChannelId, CreditWindow, Delivery, End, FlushTimer, Mark, Tick
+from agents.worker.channels.channel import Barrier, ChannelId, CreditWindow, Delivery, End, Mark, Tick
 from agents.worker.channels.ends import LocalIncoming, local_channel
 from agents.worker.channels.input_gate import InputGate
+from agents.worker.channels.linger import FlushTimer
 from inventory.errors import RunError
 
 Entry = Mark | str

@@ -6,8 +6,9 @@ import pytest
 from channel_ends import BOTH_KINDS, ChannelEnds, batches_of, local, remote
 
 from agents.worker.channels import channel
-from agents.worker.channels.channel import FLUSH_AGE_NS, End
+from agents.worker.channels.channel import End
 from agents.worker.channels.ends import RemoteOutgoing
+from agents.worker.channels.linger import MAX_LINGER_NS
 from agents.worker.wire import frame
 from agents.worker.wire.frame import CodecError, FrameError
 
@@ -45,7 +46,7 @@ def test_within_a_worker_too_a_queue_of_large_rows_is_bounded_by_bytes(size: int
     for _ in range(10 * window // size // 20):
         if not ends.outgoing.blocked:
             ends.add(20, size, None)
-        ends.advance(FLUSH_AGE_NS)
+        ends.advance(MAX_LINGER_NS)
         peak = max(peak, queued_bytes(ends))
         if len(ends.queue) > queued:
             ends.consume()
@@ -61,7 +62,7 @@ def test_an_unread_queue_of_large_rows_holds_one_window() -> None:
     ends = local(16_384, window)
     while not ends.outgoing.blocked:
         ends.add(20, 50_000, None)
-        ends.advance(FLUSH_AGE_NS)
+        ends.advance(MAX_LINGER_NS)
     assert window <= queued_bytes(ends) <= window + 2 * channel.BATCH_BYTES
 
 

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from scripted_run import Limits, run_spec
 
 from agents.protocol import Cut, Message, Passed, Prepare, Ready, RunSpec, Slot, Stored
-from agents.worker.channels.channel import ChannelId, FlushTimer
+from agents.worker.channels.channel import ChannelId
+from agents.worker.channels.linger import FlushTimer
 from agents.worker.process import event_loop as loop_module
 from agents.worker.process.event_loop import EventLoop
 from agents.worker.process.state_store import StateStore

@@ -15,7 +15,7 @@ from delivery_oracle import SCHEMA, SIDE, DeliveryOracle
 from scripted_run import run_spec
 
 from agents.protocol import Message, Passed, Slot
-from agents.worker.channels.channel import FLUSH_AGE_NS, FlushTimer
+from agents.worker.channels.linger import MAX_LINGER_NS, FlushTimer
 from agents.worker.process import event_loop as loop_module
 from agents.worker.process.event_loop import REPORT_NS, EventLoop, Selector
 from agents.worker.process.state_store import StateStore
@@ -112,11 +112,11 @@ def every(step_ns: int) -> Mapping[str, object]:
 
 
 def looped(
-    clock: Clock, topology: Topology, rate: Mapping[str, object] | None, records: int
+    clock: Clock, topology: Topology, rate: Mapping[str, object] | None, records: int, linger_ns: int | None = None
 ) -> tuple[EventLoop, TaskRegistry, list[int]]:
     """A loop that runs the whole topology in one worker, and the times at which it reported."""
     reports: list[int] = []
-    flush_timer = FlushTimer()
+    flush_timer = FlushTimer(linger_ns)
     tasks = tasks_of(topology, [HERE] * len(topology.executors), records, clock, flush_timer, Alone(), rate)
     no_link = "no link can break here"
     loop = EventLoop(
@@ -125,9 +125,9 @@ def looped(
     return loop, tasks.registry, reports
 
 
-@pytest.mark.parametrize("length", [1, 2, 5])
-def test_a_row_waits_for_its_age_on_every_hop_and_for_nothing_else(clock: Clock, length: int) -> None:
-    loop, registry, _ = looped(clock, line(length), every(50_000_000), 1_000)
+def delays(clock: Clock, length: int, linger_ns: int | None) -> list[int]:
+    """Return the time that each of ten records, due 50 ms apart, takes through a line of bolts."""
+    loop, registry, _ = looped(clock, line(length), every(50_000_000), 1_000, linger_ns)
     start = clock.now_ns + 10_000_000
     registry.spouts[0].start(start)
     sink = registry.bolts[-1]
@@ -136,10 +136,27 @@ def test_a_row_waits_for_its_age_on_every_hop_and_for_nothing_else(clock: Clock,
         now = clock.now_ns
         loop.run_pass()
         arrivals += [now] * (sink.meter.processed - len(arrivals))
-    delays = [at - start - record * 50_000_000 for record, at in enumerate(arrivals)]
+    return [at - start - record * 50_000_000 for record, at in enumerate(arrivals)]
+
+
+@pytest.mark.parametrize("linger_ns", [300_000, MAX_LINGER_NS, 20_000_000])
+@pytest.mark.parametrize("length", [1, 2, 5])
+def test_a_row_waits_on_every_hop_for_as_long_as_is_set_and_for_nothing_else(
+    clock: Clock, length: int, linger_ns: int
+) -> None:
     # The loop wakes sources a little later than due, so that records due close together leave together.
-    allowed = length * FLUSH_AGE_NS + loop_module._SOURCE_QUANTUM_NS
-    assert all(0 <= delay <= allowed for delay in delays), delays
+    most = length * linger_ns + linger_ns // loop_module._QUANTA
+    found = delays(clock, length, linger_ns)
+    assert all(length * linger_ns <= delay <= most + 1_000 for delay in found), found
+
+
+@pytest.mark.parametrize("length", [1, 2, 5])
+@pytest.mark.parametrize("linger_ns", [None, 0])
+def test_an_idle_worker_passes_a_row_through_all_executors_at_once(
+    clock: Clock, length: int, linger_ns: int | None
+) -> None:
+    found = delays(clock, length, linger_ns)
+    assert all(0 <= delay <= 1_000 for delay in found), found
 
 
 def test_nothing_is_polled_while_nothing_is_due(clock: Clock) -> None:
@@ -150,8 +167,8 @@ def test_nothing_is_polled_while_nothing_is_due(clock: Clock) -> None:
         loop.run_pass()
         passes += 1
     assert registry.bolts[-1].meter.processed == 3
-    # Passes per record: its emission, and the age of its batch on each of two hops; and one pass for the report.
-    assert passes <= 3 * 3 + 2
+    # One pass per record, its end, and one pass for the report.
+    assert passes <= 3 + 2
     assert max(clock.slept) > 0.3
 
 
@@ -169,8 +186,8 @@ def test_effects_of_the_last_turns_are_handled_before_the_loop_sleeps(clock: Clo
 
 
 def test_a_source_that_is_a_little_behind_waits_for_more_and_one_that_is_far_behind_does_not(clock: Clock) -> None:
-    quantum = loop_module._SOURCE_QUANTUM_NS
-    loop, registry, _ = looped(clock, line(1), every(quantum // 10), 100_000)
+    quantum = MAX_LINGER_NS // loop_module._QUANTA
+    loop, registry, _ = looped(clock, line(1), every(quantum // 10), 100_000, MAX_LINGER_NS)
     spout = registry.spouts[0]
     spout.start(clock.now_ns)
     loop.run_pass()
@@ -194,7 +211,7 @@ def test_sources_without_a_schedule_start_at_the_given_time(clock: Clock) -> Non
     while not registry.spouts[0].meter.emitted:
         now = clock.now_ns
         loop.run_pass()
-    assert now - start <= loop_module._SOURCE_QUANTUM_NS
+    assert 0 <= now - start <= 1_000
 
 
 def test_reports_come_once_a_second_also_after_a_long_turn(clock: Clock) -> None:
@@ -253,6 +270,45 @@ def linked(clock: Clock) -> Iterator[Linked]:
     linked = Linked(clock)
     yield linked
     linked.close()
+
+
+def test_a_worker_tells_its_peer_when_rows_begin_to_wait_in_it_and_when_they_wait_no_more(
+    linked: Linked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def announced() -> list[int]:
+        reader = frame.FrameReader(1)
+        linked.far.setblocking(False)
+        try:
+            return [each.count for each in reader.feed(linked.far.recv(10_000)) if each.kind == frame.LINGER]
+        except BlockingIOError:
+            return []
+
+    def be_busy() -> None:
+        linked.clock.now_ns += 5_000_000
+
+    for _ in range(20):
+        linked.loop.run_pass()
+    assert announced() == []
+    linked.clock.before_select = be_busy
+    # A pass does not sleep while there is work.
+    with monkeypatch.context() as patch:
+        patch.setattr(EpochTasks, "has_more_steps", True)
+        for _ in range(50):
+            linked.loop.run_pass()
+    waits = announced()
+    assert waits == sorted(waits)
+    assert 1 < len(waits) < 20
+    assert waits[-1] * 1_000 > MAX_LINGER_NS / loop_module._ANNOUNCED_AT
+    linked.clock.before_select = lambda: None
+    for _ in range(3):
+        linked.loop.run_pass()
+    assert announced() == [0]
+
+
+def test_what_a_peer_announces_holds_for_rows_to_it(linked: Linked) -> None:
+    linked.far.send(frame.linger(1, 700))
+    linked.loop.run_pass()
+    assert linked.loop._flush_timer.peers_ns == {1: 700_000}
 
 
 def test_a_full_socket_wakes_the_loop_when_it_takes_more_and_not_otherwise(linked: Linked) -> None:

@@ -14,7 +14,7 @@ from exactly_once_oracle import ExactlyOnceOracle
 from scripted_run import Limits, ScriptedRun, run_spec, scripted_run
 
 from agents.protocol import Abandon, Cut, MoveToPlace, Passed, Precopy, Prepare, Ready, Slot
-from agents.worker.channels.channel import FLUSH_AGE_NS
+from agents.worker.channels.linger import MAX_LINGER_NS
 from agents.worker.task_graph import registry
 from agents.worker.task_graph.plan import RunPlan
 from workloads.apps.wordcount_operators import Count
@@ -58,7 +58,7 @@ def prepare(run: ScriptedRun, barrier: int, moves: Sequence[MoveToPlace]) -> int
     for place in SLOTS:
         run.command(place, Precopy(epoch=1, barrier=barrier, moves=tuple(moves), workers=tuple(SLOTS), ports={}))
     for _ in range(5):
-        run.sweep(Random(barrier), FLUSH_AGE_NS)  # noqa: S311 - it must be repeatable
+        run.sweep(Random(barrier), MAX_LINGER_NS)  # noqa: S311 - it must be repeatable
     for place in SLOTS:
         run.command(place, Prepare(epoch=1, barrier=barrier, moves=tuple(moves), workers=tuple(SLOTS)))
     ready = [report for worker in run.workers.values() for report in worker.reports if isinstance(report, Ready)]
@@ -74,7 +74,7 @@ def move_executor(run: ScriptedRun, barrier: int) -> None:
     random = Random(barrier)  # noqa: S311 - it must be repeatable
     passed: set[Slot] = set()
     while len(passed) < len(SLOTS):
-        assert run.sweep(random, FLUSH_AGE_NS)
+        assert run.sweep(random, MAX_LINGER_NS)
         passed |= {place for place, worker in run.workers.items() if any(isinstance(r, Passed) for r in worker.reports)}
 
 
@@ -83,7 +83,7 @@ def abandon_move(run: ScriptedRun, barrier: int) -> None:
     prepare(run, barrier, [next_move(run, barrier)])
     for place in SLOTS:
         run.command(place, Abandon(epoch=1, barrier=barrier))
-    run.sweep(Random(barrier), FLUSH_AGE_NS)  # noqa: S311 - it must be repeatable
+    run.sweep(Random(barrier), MAX_LINGER_NS)  # noqa: S311 - it must be repeatable
 
 
 @pytest.mark.parametrize("play", [move_executor, abandon_move])

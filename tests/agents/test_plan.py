@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from scripted_run import Limits, Pipe, run_spec, scripted_run
 
 from agents.protocol import ExecutorSpec, MoveToPlace, RunSpec, Slot
-from agents.worker.channels.channel import FlushTimer, window
+from agents.worker.channels.channel import window
 from agents.worker.channels.ends import RemoteIncoming, RemoteOutgoing
+from agents.worker.channels.linger import FlushTimer
 from agents.worker.task_graph.builder import GraphBuilder, build_registry
 from agents.worker.task_graph.plan import RunPlan, hop
 from agents.worker.task_graph.registry import TaskRegistry

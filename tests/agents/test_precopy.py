@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from scripted_run import Limits, ScriptedRun, run_spec, scripted_run
 
 from agents.protocol import Abandon, Cut, Message, Moved, MoveToPlace, Passed, Precopied, Precopy, Prepare, Ready, Slot
-from agents.worker.channels.channel import FLUSH_AGE_NS
+from agents.worker.channels.linger import MAX_LINGER_NS
 from agents.worker.executors.executor import OperatorError
 from agents.worker.task_graph import state_copies
 from agents.worker.task_graph.interfaces import AnswerRows
@@ -94,7 +94,7 @@ def attempt(run: ScriptedRun, random: Random, barrier: int) -> Counter[str]:
     command_all(run, random, Cut(epoch=1, barrier=barrier, tick=tick))
     passed = len(list(reports(run, Passed)))
     while passed < len(SLOTS):
-        assert run.sweep(random, FLUSH_AGE_NS)
+        assert run.sweep(random, MAX_LINGER_NS)
         passed += len(list(reports(run, Passed)))
     assert {report.executor for report in reports(run, Moved)} == {move.executor for move in moves}
     return Counter({"moved": len(moves), "copied": copied})

@@ -15,11 +15,11 @@ from agents.worker.channels.channel import (
     CreditWindow,
     Delivery,
     End,
-    FlushTimer,
     Tick,
 )
 from agents.worker.channels.ends import LocalOutgoing, local_channel
 from agents.worker.channels.groupings import Global, Grouping, Router, grouping_of
+from agents.worker.channels.linger import FlushTimer
 from inventory.errors import RunError
 from workloads.key_groups import first_owners, key_group, owners_from_runs
 from workloads.operators import Row

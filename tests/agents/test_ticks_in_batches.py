@@ -17,7 +17,6 @@ from agents.worker.channels.channel import (
     CreditWindow,
     Delivery,
     End,
-    FlushTimer,
     Mark,
     Tick,
     Ticks,
@@ -25,6 +24,7 @@ from agents.worker.channels.channel import (
 from agents.worker.channels.ends import LocalIncoming, LocalOutgoing, local_channel
 from agents.worker.channels.groupings import Fields, Global, Router
 from agents.worker.channels.input_gate import InputGate, batch_parts
+from agents.worker.channels.linger import FlushTimer
 from agents.worker.executors.bolt import BoltExecutor
 from agents.worker.executors.columns import ColumnBoltExecutor, ColumnSpoutExecutor
 from inventory.errors import RunError

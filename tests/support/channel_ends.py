@@ -16,13 +16,13 @@ from agents.worker.channels.channel import (
     CreditWindow,
     Delivery,
     End,
-    FlushTimer,
     Incoming,
     Mark,
     Outgoing,
     Tick,
 )
 from agents.worker.channels.ends import RemoteIncoming, RemoteOutgoing, local_channel, mark_of
+from agents.worker.channels.linger import MAX_LINGER_NS, FlushTimer
 from agents.worker.wire import frame
 from agents.worker.wire.frame import Codec, Stamps
 from workloads.columns import Columns
@@ -141,7 +141,7 @@ class ChannelEnds:
 
 
 def remote(rows: int, nbytes: int) -> ChannelEnds:
-    flush_timer, queue, window = FlushTimer(), deque[Delivery](), CreditWindow(rows, nbytes)
+    flush_timer, queue, window = FlushTimer(MAX_LINGER_NS), deque[Delivery](), CreditWindow(rows, nbytes)
     forward, backward = Pipe(EPOCH), Pipe(EPOCH)
     codec = Codec(SCHEMA)
     outgoing = RemoteOutgoing(KEY, 1, window, flush_timer, codec, EPOCH, forward)
@@ -150,7 +150,7 @@ def remote(rows: int, nbytes: int) -> ChannelEnds:
 
 
 def local(rows: int, nbytes: int) -> ChannelEnds:
-    flush_timer, queue, window = FlushTimer(), deque[Delivery](), CreditWindow(rows, nbytes)
+    flush_timer, queue, window = FlushTimer(MAX_LINGER_NS), deque[Delivery](), CreditWindow(rows, nbytes)
     return ChannelEnds(*local_channel(KEY, 0, NAMES, queue, window, flush_timer), flush_timer, queue, window)
 
 
@@ -161,7 +161,7 @@ class RecordedChannel(Outgoing):
     """A channel that records the rows that are added to it, and their stamps."""
 
     def __init__(self, receiver: int) -> None:
-        super().__init__(ChannelId(0, receiver, 0), 1, CreditWindow(1, 1 << 20), FlushTimer())
+        super().__init__(ChannelId(0, receiver, 0), 1, CreditWindow(1, 1 << 20), FlushTimer(MAX_LINGER_NS))
         self.rows: list[Row] = []
         self.stamps: list[int | None] = []
 

@@ -3,10 +3,11 @@
 from collections import deque
 from collections.abc import Sequence
 
-from agents.worker.channels.channel import ChannelId, CreditWindow, Delivery, FlushTimer, Mark
+from agents.worker.channels.channel import ChannelId, CreditWindow, Delivery, Mark
 from agents.worker.channels.ends import LocalIncoming, local_channel
 from agents.worker.channels.groupings import Global, Router
 from agents.worker.channels.input_gate import InputGate
+from agents.worker.channels.linger import MAX_LINGER_NS, FlushTimer
 from workloads.operators import Batch, Bolt, Emitted, Row, Spout
 
 
@@ -53,7 +54,7 @@ class Downstream:
 
     def __init__(self, window: int = 1 << 20, name: str = "b[1]") -> None:
         self.queue: deque[Delivery] = deque()
-        self.flush_timer = FlushTimer()
+        self.flush_timer = FlushTimer(MAX_LINGER_NS)
         size = CreditWindow(window, 1 << 30)
         self.outgoing, self.incoming = local_channel(
             ChannelId(0, 1, 0), 0, ("b", "default"), self.queue, size, self.flush_timer
@@ -88,7 +89,12 @@ class Downstream:
 def input_channel(inputs: InputGate, source: str = "a", number: int = 9) -> LocalIncoming:
     """Add a channel to a bolt's inputs; return its receiving end."""
     _, incoming = local_channel(
-        ChannelId(number, 0, 0), 0, (source, "default"), inputs, CreditWindow(1 << 20, 1 << 30), FlushTimer()
+        ChannelId(number, 0, 0),
+        0,
+        (source, "default"),
+        inputs,
+        CreditWindow(1 << 20, 1 << 30),
+        FlushTimer(MAX_LINGER_NS),
     )
     inputs.join(incoming)
     return incoming

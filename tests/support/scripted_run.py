@@ -20,7 +20,8 @@ import msgspec
 from agents.protocol import Connect, Connected, ExecutorSpec, Go, Mark, Message, RunSpec, Slot, workers_of
 from agents.protocol.node_folders import NodeFolder
 from agents.worker.channels import channel
-from agents.worker.channels.channel import FLUSH_AGE_NS, ChannelId, CreditWindow, FlushTimer, Incoming, Outgoing
+from agents.worker.channels.channel import ChannelId, CreditWindow, Incoming, Outgoing
+from agents.worker.channels.linger import MAX_LINGER_NS, FlushTimer
 from agents.worker.executors import executor
 from agents.worker.executors.executor import RunningExecutor, Snapshot
 from agents.worker.executors.spout import SpoutExecutor
@@ -284,7 +285,11 @@ class ScriptedRun:
         """Start a worker; `before` is called with each report before it is sent."""
         me = spec.workers.index(place)
         self._places[spec.epoch] = spec.workers
-        flush_timer, reports, store = FlushTimer(), list[Message](), ScriptedStore({} if files is None else files)
+        flush_timer, reports, store = (
+            FlushTimer(MAX_LINGER_NS),
+            list[Message](),
+            ScriptedStore({} if files is None else files),
+        )
         flush_timer.now_ns = self.clock_ns(place)
         links, clocks = _Links(self, spec.epoch, me), _Clocks(self, place)
 
@@ -420,7 +425,7 @@ class ScriptedRun:
         """Perform one action, selected by `choice` (any number >= 0)."""
         choice, chunk = divmod(choice, len(CHUNKS))
         choice, late = divmod(choice, 2)
-        actions = self._actions(CHUNKS[chunk], FLUSH_AGE_NS * late)
+        actions = self._actions(CHUNKS[chunk], MAX_LINGER_NS * late)
         actions[choice % len(actions)]()
 
     def sweep(self, random: Random, by_ns: int = 0) -> bool:
@@ -435,7 +440,7 @@ class ScriptedRun:
         for choice in script:
             self.act(choice)
             self.check()
-        while self.sweep(random) or self.sweep(random, FLUSH_AGE_NS):
+        while self.sweep(random) or self.sweep(random, MAX_LINGER_NS):
             self.check()
         self.check_drained()
 

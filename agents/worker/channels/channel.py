@@ -1,9 +1,9 @@
 """A channel from one executor to another on one stream: in order, batched, with credit-based flow control.
 
-The sender's end collects rows, sends a batch when it is full or old, and stops when it has no credit. An executor with
-a blocked channel gets no turn, so a slow bolt slows its spout down and nothing is dropped. The receiver's end returns
-credit as rows are consumed. Channels within a worker and between workers (`ends`) follow the same rules and differ only
-in how a batch is delivered.
+The sender's end collects rows, sends a batch when it is full or has waited (`linger`), and stops when it has no credit.
+An executor with a blocked channel gets no turn, so a slow bolt slows its spout down and nothing is dropped. The
+receiver's end returns credit as rows are consumed. Channels within a worker and between workers (`ends`) follow the
+same rules and differ only in how a batch is delivered.
 
 Markers are sent between the rows of a channel, in order and without credit. Barriers and ticks have the same order on
 every channel of a topology, so that a bolt can wait for each of them on all its channels. A channel that has ended
@@ -11,10 +11,10 @@ counts as having delivered all later ones.
 """
 
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Sequence
 from typing import ClassVar, NamedTuple, Protocol
 
+from agents.worker.channels.linger import FlushTimer
 from agents.worker.wire.frame import Stamps
 from workloads.columns import Columns, joined_rows
 from workloads.operators import Row
@@ -27,9 +27,6 @@ COLUMN_BATCHES = 8
 
 BATCH_BYTES = 256 * 1024
 """Bytes of a full batch, which large rows reach earlier."""
-
-FLUSH_AGE_NS = 2_000_000
-"""Age of the first row at which an incomplete batch is sent; it bounds the latency at low rates."""
 
 DECODED_BYTES = 8 * 1024 * 1024
 """Most bytes of a batch of columns without its dictionaries, a few bytes of which can stand for any number of rows."""
@@ -91,35 +88,6 @@ class Delivery(NamedTuple):
     mark: Mark | Ticks | None = None
 
 
-class FlushTimer:
-    """Flushes channels whose rows have waited too long; `now_ns` is the event loop's cached clock."""
-
-    def __init__(self) -> None:
-        self.now_ns = 0
-        self._waiting: deque[tuple[int, Outgoing]] = deque()
-
-    def watch(self, channel: "Outgoing") -> int:
-        """Note that `channel` holds its first row from now on; return the time."""
-        self._waiting.append((self.now_ns, channel))
-        return self.now_ns
-
-    def is_old(self, since_ns: int) -> bool:
-        """Return whether rows that have waited since `since_ns` must be sent."""
-        return since_ns <= self.now_ns - FLUSH_AGE_NS
-
-    def flush_old(self) -> None:
-        """Send rows older than `FLUSH_AGE_NS`."""
-        while self._waiting and self.is_old(self._waiting[0][0]):
-            since, channel = self._waiting.popleft()
-            if channel.pending and channel.since_ns == since:
-                channel.flush()
-
-    @property
-    def next_ns(self) -> int | None:
-        """Time at which the next rows become old; None while no channel holds any."""
-        return self._waiting[0][0] + FLUSH_AGE_NS if self._waiting else None
-
-
 class Outgoing(ABC):
     """The sender's end.
 
@@ -158,6 +126,11 @@ class Outgoing(ABC):
         self._flush_timer = flush_timer
         self.ended = self.closed = False
         self.tuples = self.batches = 0
+
+    @property
+    def is_empty(self) -> bool:
+        """True if it holds no rows."""
+        return not self.pending
 
     @property
     def blocked(self) -> bool:
@@ -244,7 +217,7 @@ class Outgoing(ABC):
         """Take credit back for rows and bytes that the receiver has consumed."""
         self._credit_rows += rows
         self._credit_bytes += nbytes
-        if self._marks or self._ticks or (self.pending and self._flush_timer.is_old(self.since_ns)):
+        if self._marks or self._ticks or (self.pending and self._flush_timer.is_old(self)):
             self.flush()
         else:
             self._send(partial=False)

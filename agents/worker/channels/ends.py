@@ -17,13 +17,13 @@ from agents.worker.channels.channel import (
     ChannelId,
     CreditWindow,
     End,
-    FlushTimer,
     Inbox,
     Incoming,
     Mark,
     Outgoing,
     Tick,
 )
+from agents.worker.channels.linger import FlushTimer
 from agents.worker.wire import frame
 from agents.worker.wire.frame import Codec, CodecError, encoded_bytes
 from workloads.columns import Columns

@@ -2,6 +2,9 @@
 
 A pass gives every runnable executor one batch, writes the links' buffers, and polls the sockets once. When no executor
 is runnable, the loop sleeps until a socket or a timer wakes it. There is no system call, lock or clock read per tuple.
+
+While the worker is idle, an executor's rows are flushed right after its turn, so that a row passes through all
+executors of the worker in one pass. The busier it is, the longer they wait (`channels.linger`).
 """
 
 import select
@@ -9,16 +12,21 @@ import selectors
 import time
 from collections.abc import Callable
 
-from agents.worker.channels.channel import FlushTimer
+from agents.worker.channels.linger import FlushTimer
 from agents.worker.task_graph.epoch import EpochTasks
+from agents.worker.wire import frame
 from agents.worker.wire.mesh import LinkError, PeerLink
 from inventory.times import NS
 
 REPORT_NS = NS
 """Interval of the periodic report."""
 
-_SOURCE_QUANTUM_NS = 500_000
-"""Least time between two wake-ups of a source, so that records due close together are sent together."""
+_QUANTA = 4
+"""A source wakes up at most so many times per wait of its rows, so that records due close together are sent together.
+"""
+
+_ANNOUNCED_AT = 1.5
+"""Peers learn of a wait when it has changed by this factor, or from or to none."""
 
 
 class EventLoop:
@@ -51,23 +59,33 @@ class EventLoop:
         self._links: list[PeerLink] = []
         self._tasks = tasks
         self._next_report_ns = time.monotonic_ns() + REPORT_NS
+        self._asleep_since_ns: int | None = None
+        self._announced_ns = 0
         self.stopped = self.halted = False
 
     def add_link(self, link: PeerLink) -> None:
         """Serve a link that is connected."""
         self._links.append(link)
+        if self._announced_ns:
+            self._announce_to(link)
         self._selector.register(link.sock, selectors.EVENT_READ, lambda mask: self._serve(link, mask))
         # Frames may have arrived together with the last bytes of the handshake.
         self._take(link)
 
     def run_pass(self) -> None:
         """Run one pass."""
-        now = self._flush_timer.now_ns = time.monotonic_ns()
+        flush_timer = self._flush_timer
+        now = flush_timer.now_ns = time.monotonic_ns()
+        slept_ns = 0 if self._asleep_since_ns is None else now - self._asleep_since_ns
+        if flush_timer.linger.update(now, slept_ns):
+            self._announce()
         if not self.halted:
             # Before the turns: rows flushed to an executor of this worker must not stay in its queue during a sleep.
-            self._flush_timer.flush_old()
+            flush_timer.flush_old()
             for executor in self._tasks.registry.executors:
                 executor.turn(now)
+                if flush_timer.flushes_at_once:
+                    flush_timer.flush_old()
             self._tasks.after_turns()
             self.flush_links()
         self._after_turns()
@@ -80,19 +98,33 @@ class EventLoop:
 
     def _sleep_s(self) -> float:
         """Return the time until the next timer; 0 while an executor is runnable, or state is copied or deleted."""
+        self._asleep_since_ns = None
         wake = self._next_report_ns
         now = time.monotonic_ns()
         if not self.halted:
             registry = self._tasks.registry
             if self._tasks.has_more_steps or any(bolt.ready for bolt in registry.bolts):
                 return 0.0
+            quantum = self._flush_timer.linger.ns // _QUANTA
             if self._flush_timer.next_ns is not None:
                 wake = min(wake, self._flush_timer.next_ns)
             for spout in registry.spouts:
                 due = spout.next_ns
                 if due is not None:
-                    wake = min(wake, due if due <= now - _SOURCE_QUANTUM_NS else max(due, now + _SOURCE_QUANTUM_NS))
+                    wake = min(wake, due if due <= now - quantum else max(due, now + quantum))
+        self._asleep_since_ns = now
         return max(0, wake - now) / NS
+
+    def _announce(self) -> None:
+        """Tell peers how long rows wait here, unless it is nearly what they know."""
+        wait, known = self._flush_timer.linger.ns, self._announced_ns
+        if wait != known and (not wait or not known or max(wait, known) >= _ANNOUNCED_AT * min(wait, known)):
+            self._announced_ns = wait
+            for link in self._links:
+                self._announce_to(link)
+
+    def _announce_to(self, link: PeerLink) -> None:
+        link.write([frame.linger(self._tasks.epoch, self._announced_ns // 1_000)])
 
     def flush_links(self) -> None:
         """Write as much of the links' buffers as the sockets accept now."""
@@ -126,7 +158,10 @@ class EventLoop:
     def _take(self, link: PeerLink) -> None:
         try:
             for received in link.receive():
-                self._tasks.take(received, link.peer)
+                if received.kind == frame.LINGER:
+                    self._flush_timer.peers_ns[link.peer] = received.count * 1_000
+                else:
+                    self._tasks.take(received, link.peer)
         except LinkError as fault:
             self._lose(link, fault)
 

@@ -37,7 +37,7 @@ from agents.protocol import (
     Welcome,
 )
 from agents.trace import TraceWriter
-from agents.worker.channels.channel import FlushTimer
+from agents.worker.channels.linger import FlushTimer
 from agents.worker.process.event_loop import EventLoop
 from agents.worker.process.metrics_reporter import MetricsReporter
 from agents.worker.process.state_store import StateStore
@@ -114,7 +114,7 @@ class Worker:
         self._send, self._selector = send, selector
         folder = Path(welcome.folder)
         place = Slot(welcome.node, welcome.slot)
-        flush_timer = self._flush_timer = FlushTimer()
+        flush_timer = self._flush_timer = FlushTimer(None if spec.linger_us is None else spec.linger_us * 1_000)
         me = spec.workers.index(place) if place in spec.workers else -1
         self._mesh = Mesh(
             selector,

@@ -7,7 +7,6 @@ from agents.worker.channels.channel import (
     COLUMN_BATCHES,
     QUEUE_BYTES,
     ChannelId,
-    FlushTimer,
     Incoming,
     Outgoing,
     window,
@@ -16,6 +15,7 @@ from agents.worker.channels.ends import LocalOutgoing, RemoteIncoming, RemoteOut
 from agents.worker.channels.gated import CountingInbox, Gated, GatedLocal, GatedRemote, GatedRouter, Pool
 from agents.worker.channels.groupings import Grouping, Router, Shuffle, grouping_of
 from agents.worker.channels.input_gate import InputGate
+from agents.worker.channels.linger import FlushTimer
 from agents.worker.executors.acks import AcknowledgedRouter, AcknowledgedSpout, acknowledging
 from agents.worker.executors.bolt import BoltExecutor
 from agents.worker.executors.columns import ColumnBoltExecutor, ColumnSpoutExecutor, column_combine

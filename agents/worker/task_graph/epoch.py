@@ -32,7 +32,7 @@ from agents.protocol import (
     Stored,
     TimeSlot,
 )
-from agents.worker.channels.channel import FlushTimer
+from agents.worker.channels.linger import FlushTimer
 from agents.worker.executors.bolt import BoltExecutor
 from agents.worker.executors.executor import RunningExecutor
 from agents.worker.executors.spout import SpoutExecutor

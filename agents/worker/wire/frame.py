@@ -1,13 +1,14 @@
 """Frames, the unit of transfer between workers: their bytes, and the encoding of the rows in them.
 
     offset  size  field
-    0       1     kind       DATA, CREDIT, END, BARRIER, TICK, STATE, COPY or PULL
+    0       1     kind       DATA, CREDIT, END, BARRIER, TICK, STATE, COPY, PULL or LINGER
     1       1     flags      DATA: STAMPED, COLUMNS, see below. STATE and COPY: LAST. COPY: ROUND
     2       2     stream     number of the stream (position in the topology's list of streams)
     4       4     epoch      start of the topology that the frame belongs to
     8       4     sender     number of the sending executor
     12      4     receiver   number of the receiving executor
     16      4     count      DATA: rows. CREDIT: rows returned. BARRIER, TICK: its number. COPY, PULL: of the barrier
+                             LINGER: microseconds that rows wait for others in the sending worker
     20      4     length     bytes of payload that follow; CREDIT: bytes returned, no payload
     24            payload
 
@@ -49,13 +50,14 @@ from workloads.operators import Row
 HEADER = Struct("<BBHIIIII")
 HEADER_BYTES = HEADER.size
 
-DATA, CREDIT, END, BARRIER, TICK, STATE, COPY, PULL = 1, 2, 3, 4, 5, 6, 7, 8
+DATA, CREDIT, END, BARRIER, TICK, STATE, COPY, PULL, LINGER = 1, 2, 3, 4, 5, 6, 7, 8, 9
 STAMPED, COLUMNS = 1, 2
 LAST, ROUND = 1, 2
 
 MAX_PAYLOAD = 16 * 1024 * 1024
 STATE_BYTES = 1024 * 1024
 MAX_ROWS = 1 << 20
+MAX_LINGER_US = 2_000
 
 _CHUNK = 64 * 1024
 _MIN_BUFFER = 16 * 1024
@@ -167,6 +169,11 @@ def pull(epoch: int, executor: int, barrier: int, receiver: int | None = None) -
     return HEADER.pack(PULL, 0, 0, epoch, executor, executor if receiver is None else receiver, barrier, 0)
 
 
+def linger(epoch: int, wait_us: int) -> bytes:
+    """Return a LINGER frame: rows wait `wait_us` microseconds for others in the sending worker, and should to it."""
+    return HEADER.pack(LINGER, 0, 0, epoch, 0, 0, wait_us, 0)
+
+
 def _state_frames(
     kind: int, last: int, epoch: int, executor: int, receiver: int, count: int, state: bytes
 ) -> Iterator[bytes]:
@@ -216,7 +223,7 @@ def _payload_bytes(kind: int, flags: int, count: int, length: int) -> int:
         return length
     if kind == TICK and not flags and length == _TICK.size:
         return length
-    numbered = kind in (BARRIER, PULL) and not length
+    numbered = (kind in (BARRIER, PULL) or (kind == LINGER and count <= MAX_LINGER_US)) and not length
     if not flags and (kind == CREDIT or numbered or (kind == END and not count | length)):
         return 0
     raise FrameError(f"a frame of kind {kind} with flags {flags}, count {count}, length {length}")

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from inventory.errors import RunError
 
 MAGIC = b"MLRC"
-VERSION = 2
+VERSION = 3
 TIMEOUT_S = 5.0
 
 _HELLO = Struct("<4sBIII32s")
