@@ -6,12 +6,14 @@ from typing import Any, NamedTuple
 
 from engines.flink.configuration import OPTIONS as FLINK_OPTIONS
 from engines.flink.configuration import check_flink_topology as check_for_flink
+from engines.flink.configuration import flink_wait
 from engines.flink.processes import FlinkProcesses
 from engines.installation import Engine, Progress, install, installed
 from engines.placed_processes import PlacedProcesses
 from engines.programs import engine_jar
 from engines.storm.configuration import OPTIONS as STORM_OPTIONS
 from engines.storm.configuration import check_storm_topology as check_for_storm
+from engines.storm.configuration import storm_wait
 from engines.storm.processes import StormProcesses
 from inventory.errors import UnfitError
 from workloads.topology import Topology
@@ -26,6 +28,8 @@ class EngineKind(NamedTuple):
         check: raises an `InputError` for topologies that it cannot run.
         processes: makes the processes of a run from the job, the installed engine, and the jar of our programs.
         options: its own settings that an agenda may change -> type.
+        linger_options: returns the settings with which rows wait so many ms for others; raises a `ValueError` for times
+            that it does not have.
         has_acks: whether it can acknowledge rows.
         node_mb, worker_mb: least memory that its processes were seen to need on a node, beside workers and per worker,
             in MiB.
@@ -36,6 +40,7 @@ class EngineKind(NamedTuple):
     check: Callable[[Topology], None]
     processes: type[PlacedProcesses]
     options: Mapping[str, Any]
+    linger_options: Callable[[float], Mapping[str, int | str]]
     has_acks: bool
     node_mb: int
     worker_mb: int
@@ -46,8 +51,12 @@ AGENTS = "agents"
 
 ENGINES: Mapping[str, EngineKind] = {
     # Per worker of Storm, a log writer, too.
-    "storm": EngineKind("Apache Storm", "storm", check_for_storm, StormProcesses, STORM_OPTIONS, True, 150, 200),
-    "flink": EngineKind("Apache Flink", "flink", check_for_flink, FlinkProcesses, FLINK_OPTIONS, False, 0, 250),
+    "storm": EngineKind(
+        "Apache Storm", "storm", check_for_storm, StormProcesses, STORM_OPTIONS, storm_wait, True, 150, 200
+    ),
+    "flink": EngineKind(
+        "Apache Flink", "flink", check_for_flink, FlinkProcesses, FLINK_OPTIONS, flink_wait, False, 0, 250
+    ),
 }
 
 

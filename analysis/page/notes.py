@@ -42,9 +42,26 @@ def measuring_notes(campaign: Campaign, tables: Mapping[str, Rows], counted: Row
         return []
     return [
         ("Energy", _energy(tables["energy"], tables["events"])),
+        ("Batches", _batches(campaign)),
         ("Cost of measuring", _cost(campaign, tables["events"], counted)),
         *noise_notes(campaign),
     ]
+
+
+def _batches(campaign: Campaign) -> str:
+    """Return how long rows of incomplete batches waited for others, in the runs that count."""
+    waits: dict[str, None] = {}
+    for run in campaign.counted:
+        wait, engine = (run.file.linger_ms, run.file.engine) if run.file else (None, None)
+        if wait is None:
+            waits["for a time that was not recorded"] = None
+        elif not isinstance(wait, str):
+            waits[f"for {wait:g} ms"] = None
+        elif engine is None:
+            waits["as long as the load of workers suggests, up to 2 ms"] = None
+        else:
+            waits[f"as {engine.name} does by itself"] = None
+    return f"rows of incomplete batches waited for others {', or '.join(waits)}."
 
 
 def observed_events(events: Rows) -> Rows:

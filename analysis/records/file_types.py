@@ -356,6 +356,8 @@ class RunRecord(Struct, frozen=True, kw_only=True):
         search: the search for the sustainable rate, of which this run is the last good trial; null without one.
         load: the offered load; null if the rate is none.
         engine: the engine that ran the topology; null for Millrace's agents, and before an engine was started.
+        linger_ms: milliseconds that rows waited for others, or `adaptive`: as long as the load suggests, on other
+            engines as they do by themselves; null of runs by earlier versions.
         left: what an incomplete run had yet to do when it was ended; null of others.
     """
 
@@ -390,4 +392,5 @@ class RunRecord(Struct, frozen=True, kw_only=True):
     search: SearchRecord | None = None
     load: LoadRecord | None = None
     engine: EngineRecord | None = None
+    linger_ms: float | Literal["adaptive"] | None = None
     left: Draining | None = None

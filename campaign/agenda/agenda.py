@@ -41,6 +41,10 @@ Values = Annotated[tuple[Any, ...], Meta(min_length=1)]
 Rule = Annotated[Mapping[str, Any], Meta(min_length=1)]
 """Properties that runs have in common: labels of `workload`, `scheduler` and `cpu`, and values of factors."""
 
+ADAPTIVE: Literal["adaptive"] = "adaptive"
+LingerMs = Literal["adaptive"] | Annotated[float, Meta(ge=0, le=60_000)]
+"""Milliseconds that rows of an incomplete batch wait for others, or `adaptive`: as long as the load suggests."""
+
 LONGEST_IDLE_S = 3600.0
 
 
@@ -131,6 +135,7 @@ class Agenda(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rena
     engine: Literal["agents", "storm", "flink"] = "agents"
     engine_options: Mapping[str, bool | int | float | str] = {}
     buffer_mb: Positive | None = None
+    linger_ms: LingerMs = ADAPTIVE
     search: SearchEntry | None = None
     report: ReportEntry = ReportEntry()
     windows: tuple[Window, ...] = ()

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from campaign.agenda.agenda import Agenda
+from campaign.agenda.agenda import ADAPTIVE, Agenda
 from campaign.agenda.application import Application
 from engines.load import replay_settings, replayed
 from engines.selection import AGENTS, ENGINES
@@ -51,6 +51,14 @@ def check_engine(agenda: Agenda, origin: Origin) -> None:
             msgspec.convert(value, known[key])
         except msgspec.ValidationError as fault:
             raise (options / key).error(f"{fault}".replace("Expected", "expected", 1)) from None
+    if agenda.linger_ms != ADAPTIVE:
+        here = origin / "linger_ms"
+        try:
+            lingering = ENGINES[agenda.engine].linger_options(agenda.linger_ms)
+        except ValueError as fault:
+            raise here.error(f"got {agenda.linger_ms}, with engine: {agenda.engine} {fault}") from None
+        if both := [key for key in lingering if key in agenda.engine_options]:
+            raise (options / both[0]).error("is set by linger_ms, too; leave one of them out")
     for steps, what in _lacking(agenda):
         here = origin
         for step in steps:
@@ -78,6 +86,13 @@ def _lacking(agenda: Agenda) -> Iterator[tuple[tuple[str | int, ...], str]]:
             yield (key,), what
     if agenda.acks and not ENGINES[agenda.engine].has_acks:
         yield ("acks",), "acknowledging rows"
+
+
+def options_of(agenda: Agenda) -> dict[str, bool | int | float | str]:
+    """Return the settings of the agenda's engine, those by which rows wait for others included."""
+    if agenda.linger_ms == ADAPTIVE:
+        return dict(agenda.engine_options)
+    return {**agenda.engine_options, **ENGINES[agenda.engine].linger_options(agenda.linger_ms)}
 
 
 def check_program(engine: str, application: Application) -> None:

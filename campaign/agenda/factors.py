@@ -26,8 +26,9 @@ OF_CLUSTER = (INVENTORY, "nodes", "slots")
 LOAD = "load"
 """Factor of the load of all workloads."""
 
-OF_ENGINE = ("engine", "engine_options", "acks")
-"""Factors of the engine that runs the topology: its name, its own settings, and whether rows are acknowledged."""
+OF_ENGINE = ("engine", "engine_options", "acks", "linger_ms")
+"""Factors of the engine that runs the topology: its name, its own settings, whether rows are acknowledged, and how long
+they wait for others."""
 
 PARTS = {"workloads": ("params", "rate", "demands"), "schedulers": ("params",)}
 """Lists of an agenda -> keys of their entries that factors can vary."""

@@ -20,6 +20,7 @@ from typing import Any
 from analysis.page.noisy_settings import before_a_run
 from analysis.records.file_types import FAILED, FINISHED, INCOMPLETE, OK, SKIPPED, RunRecord
 from campaign.agenda.campaign_plan import CampaignPlan, Inputs
+from campaign.agenda.engine import options_of
 from campaign.agenda.run_order import PlannedRun
 from campaign.agenda.search import at_rate, first_rate
 from campaign.display.progress import ProgressView, decision_in_words
@@ -344,14 +345,18 @@ class CampaignLoop:
         is_up = run.inventory == self._clusters.current
         processes = backend.processes if is_up else None
         conditions = dataclasses.replace(
-            self._conditions, tier=backend.tier, processes=processes, doubts=self._plan.doubts(run)
+            self._conditions,
+            tier=backend.tier,
+            processes=processes,
+            doubts=self._plan.doubts(run),
+            linger_ms=plan.agenda.linger_ms,
         )
         arguments = (job, conditions, partial, work, self._live_file, self._state, self._check_facts)
         if plan.agenda.engine == AGENTS:
             return RunAttempt(*arguments)
         attempt_there = EngineAttempt(*arguments)
         nodes = backend.local_nodes if is_up else None
-        attempt_there.use(plan.agenda.engine, plan.agenda.engine_options, work, nodes, backend.engine_address)
+        attempt_there.use(plan.agenda.engine, options_of(plan.agenda), work, nodes, backend.engine_address)
         return attempt_there
 
     def _check_facts(self, facts: Mapping[str, Mapping[str, Any]]) -> None:

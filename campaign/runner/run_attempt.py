@@ -260,6 +260,7 @@ class RunAttempt:
             profiles=self._profiles,
             calibration=self._calibration,
             load=self._job.load,
+            linger_ms=self._conditions.linger_ms,
             left=self._left if status == INCOMPLETE else None,
         )
 
@@ -365,7 +366,7 @@ class RunAttempt:
         self._state.started(pid, f"agent {node}")
 
     def _spec(self, agents: Agents) -> RunSpec:
-        job = self._job
+        job, linger_ms = self._job, self._conditions.linger_ms
         topology, places = job.application.running, job.application.running_places(job.placed.places)
         executors = tuple(
             ExecutorSpec(executor.component, executor.index, places[executor.name]) for executor in topology.executors
@@ -388,6 +389,7 @@ class RunAttempt:
             gates=job.placed.gates,
             observed=job.online is not None,
             buffer_bytes=self._conditions.buffer_bytes,
+            linger_us=None if isinstance(linger_ms, str) else round(linger_ms * 1_000),
             columns=job.application.columns,
         )
 

@@ -11,7 +11,7 @@ from agents.trace import TraceWriter
 from analysis.records.conditions import LoadRecord
 from analysis.records.file_types import SKIPPED, RunRecord
 from analysis.records.interval_metrics import Window
-from campaign.agenda.agenda import Agenda, IdleEntry
+from campaign.agenda.agenda import Agenda, IdleEntry, LingerMs
 from campaign.agenda.application import Application
 from campaign.agenda.cpu import ByNode
 from campaign.agenda.online import OnlineRun
@@ -52,7 +52,8 @@ class CampaignConditions:
 
     `idle` is None without the sensor `power`. `tier` and `processes` are those of
     `controller.nodes.backend.Backend`. With `accepts_shortfall`, nodes and links may have less than the requested
-    capacity. `buffer_bytes` is the size of an executor's input queue; 0: the runtime's own. `doubts` make runs suspect.
+    capacity. `buffer_bytes` is the size of an executor's input queue; 0: the runtime's own. `linger_ms` is the
+    agenda's. `doubts` make runs suspect.
     """
 
     campaign: str
@@ -68,6 +69,7 @@ class CampaignConditions:
     processes: Sequence[int] | None
     windows: Sequence[Window]
     buffer_bytes: int
+    linger_ms: LingerMs
     doubts: Sequence[str] = ()
 
     @classmethod
@@ -87,6 +89,7 @@ class CampaignConditions:
             backend.processes,
             agenda.windows,
             round((agenda.buffer_mb or 0.0) * 1e6),
+            agenda.linger_ms,
         )
 
     def windows_of(self, rate: Rate) -> list[Window]:

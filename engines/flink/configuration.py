@@ -88,6 +88,17 @@ OPTIONS: Mapping[str, Any] = {
 """Settings of a job that an agenda may change -> type; as with Storm, none that is a command, a class or a path."""
 
 
+def flink_wait(wait_ms: float) -> dict[str, int | str]:
+    """Return the settings with which rows wait `wait_ms` for others before a buffer is sent; 0: they do not wait.
+
+    Raises:
+        ValueError: it is no whole number of milliseconds.
+    """
+    if wait_ms != int(wait_ms):
+        raise ValueError("expected whole milliseconds")
+    return {"execution.buffer-timeout.interval": f"{int(wait_ms)} ms"}
+
+
 def check_flink_topology(topology: Topology) -> None:
     """Check that Flink can run a topology by our adapter.
 

@@ -62,6 +62,28 @@ _WORKER_LOG = """<?xml version="1.0" encoding="UTF-8"?>
 """
 
 
+_BATCH_ROWS = 500
+"""Rows of a full batch of Storm when rows wait for others; its limit is half of its buffer for transfers."""
+
+
+def storm_wait(wait_ms: float) -> dict[str, int | str]:
+    """Return the settings with which rows wait up to `wait_ms` for others; 0: every row is sent on its own.
+
+    Storm fills batches of its queues between executors, and of those to other workers.
+
+    Raises:
+        ValueError: it is no whole number of milliseconds.
+    """
+    if wait_ms != int(wait_ms):
+        raise ValueError("expected whole milliseconds")
+    rows = _BATCH_ROWS if wait_ms else 1
+    return {
+        "topology.batch.flush.interval.millis": max(1, int(wait_ms)),
+        "topology.producer.batch.size": rows,
+        "topology.transfer.batch.size": rows,
+    }
+
+
 def check_storm_topology(topology: Topology) -> None:
     """Check that Storm can run a topology by our adapter.
 

@@ -38,6 +38,7 @@ def test_a_run_of_an_earlier_version_keeps_all_its_keys(path: Path) -> None:
     assert after.pop("load") is None
     assert after.pop("engine") is None
     assert after.pop("left") is None
+    assert after.pop("linger_ms") is None
     if after["measured"] is not None:
         assert after["measured"].pop("backlog") is None
         assert after["measured"]["latency_ms"].pop("censored") is None

@@ -10,7 +10,7 @@ import pytest
 
 from campaign.agenda.agenda import agenda_of
 from campaign.agenda.campaign_plan import CampaignPlan, campaign_plan
-from campaign.agenda.engine import program_of
+from campaign.agenda.engine import options_of, program_of
 from campaign.runner import run_campaign
 from campaign.runner.run_campaign import check_engines
 from controller.emulation.backend import LinksBackend
@@ -101,6 +101,16 @@ def test_an_engine_s_own_settings_can_be_a_factor(tmp_path: Path) -> None:
             "engine: flink\nacks: true",
             "a.yaml:3: acks: acknowledging rows is not possible with engine: fl",
         ),
+        (
+            "name: e",
+            "linger_ms: 0.5\nname: e",
+            "a.yaml:1: linger_ms: got 0.5, with engine: storm expected whole milliseconds",
+        ),
+        (
+            "engine: storm",
+            "engine: flink\nlinger_ms: 5\nengine_options: {execution.buffer-timeout.interval: 5 ms}",
+            "engine_options.execution.buffer-timeout.interval: is set by linger_ms, too; leave one of them out",
+        ),
         ("name: e", "buffer_mb: 3\nname: e", "a.yaml:1: buffer_mb: a size of input queues is not possible with engine"),
         ("name: e", "profile: {scheduler: even}\nname: e", "a.yaml:1: profile: a profiling run is not possible"),
         (
@@ -186,3 +196,26 @@ def test_nodes_and_controller_must_be_in_the_closed_network(closed: str, obstacl
     backend._addresses = addresses
     assert backend.engine_obstacle == obstacle
     assert backend.engine_address == ("" if obstacle.startswith("this") else "127.0.0.1")
+
+
+def test_rows_wait_on_every_engine_as_long_as_the_agenda_says(tmp_path: Path) -> None:
+    text = AGENDA.replace("engine: storm", "factors: {engine: [agents, storm, flink], linger_ms: [adaptive, 0, 5]}")
+    options = {
+        (each.agenda.engine, each.agenda.linger_ms): options_of(each.agenda)
+        for each in plan(tmp_path, text).plans.values()
+        if each.agenda.engine != "agents"
+    }
+    flush, produced, sent = (
+        "topology.batch.flush.interval.millis",
+        "topology.producer.batch.size",
+        "topology.transfer.batch.size",
+    )
+    timeout = "execution.buffer-timeout.interval"
+    assert options == {
+        ("storm", "adaptive"): {},
+        ("storm", 0): {flush: 1, produced: 1, sent: 1},
+        ("storm", 5): {flush: 5, produced: 500, sent: 500},
+        ("flink", "adaptive"): {},
+        ("flink", 0): {timeout: "0 ms"},
+        ("flink", 5): {timeout: "5 ms"},
+    }

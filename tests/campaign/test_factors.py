@@ -277,7 +277,7 @@ WRONG = [
     ("factors: {node: [1]}", "factors.node: unknown factor 'node'; did you mean 'nodes'?"),
     (
         "factors: {heat: [0.5]}",
-        "factors.heat: unknown factor 'heat'; valid: acks, engine, engine_options, inventory, load, nodes, ",
+        "factors.heat: unknown factor 'heat'; valid: acks, engine, engine_options, inventory, linger_ms, load, ",
     ),
     ("factors: {nodes: []}", "factors.nodes: got []: expected a list of length >= 1"),
     ("factors: {nodes: 4}", "factors.nodes: got 4: expected a list"),
