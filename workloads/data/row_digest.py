@@ -16,7 +16,7 @@ from workloads.operators import Row
 MODULUS = 1 << 128
 
 MOST_COUNTED = 1 << 16
-"""Distinct rows that a multiset counts before it hashes them."""
+"""Distinct rows that a multiset counts before it begins to hash them."""
 
 
 class Digest(NamedTuple):
@@ -70,19 +70,26 @@ def added(one: tuple[int, str], other: tuple[int, str]) -> tuple[int, str]:
 class RowMultiset:
     """Multiset of rows, kept as a digest.
 
-    Equal rows are counted and hashed together, so a row costs a fraction of a hash.
+    Equal rows are counted and hashed together, so a row costs a fraction of a hash. When as many distinct rows are
+    counted as may be, they are set aside, and hashed little by little while others come.
     """
 
     def __init__(self, digests: Iterable[Row] = ()) -> None:
         """Start with the rows that have these digests, rows as those of `Digest.row`."""
         self._hashed = merged_digest(digests)
         self._counted: Counter[Row] = Counter()
+        self._aside: Counter[Row] = Counter()
 
     def add(self, rows: Iterable[Row]) -> None:
-        """Add rows; at most `MOST_COUNTED` distinct ones, and those of one call, are kept in memory."""
+        """Add rows; twice `MOST_COUNTED` distinct ones at most, and those of one call, are kept in memory."""
+        before = len(self._counted)
         self._counted.update(rows)
+        if self._aside:
+            # Twice as many as are new, so that none is left when the next ones are set aside.
+            self._hash_aside(2 * (len(self._counted) - before))
         if len(self._counted) > MOST_COUNTED:
-            self._hash()
+            self._hash_aside(len(self._aside))
+            self._counted, self._aside = self._aside, self._counted
 
     def add_counted(self, counted: Mapping[Row, int]) -> None:
         """Add distinct rows, each as often as its count says."""
@@ -92,9 +99,12 @@ class RowMultiset:
     @property
     def digest(self) -> Digest:
         """Return the digest of all rows so far."""
-        self._hash()
-        return self._hashed
-
-    def _hash(self) -> None:
+        self._hash_aside(len(self._aside))
         self._hashed += digest_of(self._counted)
         self._counted.clear()
+        return self._hashed
+
+    def _hash_aside(self, most: int) -> None:
+        """Hash up to `most` of the rows that are set aside."""
+        part = dict([self._aside.popitem() for _ in range(min(most, len(self._aside)))])
+        self._hashed += digest_of(part)

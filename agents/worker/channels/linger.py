@@ -17,7 +17,7 @@ MAX_LINGER_NS = 2_000_000
 _LEAST_LINGER_NS = 30_000
 """Shorter waits cost more in timers than they save."""
 
-IDLE, BUSY = 0.3, 0.9
+IDLE, BUSY = 0.2, 0.6
 """Utilisations up to which rows do not wait, and from which they wait longest."""
 
 _WINDOW_NS = 4_000_000
