@@ -17,7 +17,7 @@ MAX_LINGER_NS = 2_000_000
 _LEAST_LINGER_NS = 30_000
 """Shorter waits cost more in timers than they save."""
 
-IDLE, BUSY = 0.2, 0.6
+IDLE, BUSY = 0.25, 0.75
 """Utilisations up to which rows do not wait, and from which they wait longest."""
 
 _WINDOW_NS = 4_000_000
@@ -81,8 +81,8 @@ class Linger:
 def linger_ns(utilisation: float) -> int:
     """Return how long rows wait in a worker that sleeps for 1 - `utilisation` of the time.
 
-    >>> [linger_ns(each / 10) // 1000 for each in (2, 4, 6, 8, 10)]
-    [0, 55, 500, 1388, 2000]
+    >>> [linger_ns(each / 10) // 1000 for each in (2, 4, 5, 6, 8)]
+    [0, 180, 500, 980, 2000]
     """
     share = min(1.0, max(0.0, (utilisation - IDLE) / (BUSY - IDLE)))
     wait = round(MAX_LINGER_NS * share * share)

@@ -59,7 +59,7 @@ class EventLoop:
         self._links: list[PeerLink] = []
         self._tasks = tasks
         self._next_report_ns = time.monotonic_ns() + REPORT_NS
-        self._asleep_since_ns: int | None = None
+        self._slept_ns = 0
         self._announced_ns = 0
         self.stopped = self.halted = False
 
@@ -76,8 +76,7 @@ class EventLoop:
         """Run one pass."""
         flush_timer = self._flush_timer
         now = flush_timer.now_ns = time.monotonic_ns()
-        slept_ns = 0 if self._asleep_since_ns is None else now - self._asleep_since_ns
-        if flush_timer.linger.update(now, slept_ns):
+        if flush_timer.linger.update(now, self._slept_ns):
             self._announce()
         if not self.halted:
             # Before the turns: rows flushed to an executor of this worker must not stay in its queue during a sleep.
@@ -93,12 +92,16 @@ class EventLoop:
             # After a turn of several seconds a single report covers all of them.
             self._next_report_ns += REPORT_NS * (1 + (now - self._next_report_ns) // REPORT_NS)
             self._report(now)
-        for key, mask in self._selector.select(self._sleep_s()):
+        sleep_s = self._sleep_s()
+        before_ns = time.monotonic_ns() if sleep_s else 0
+        ready = self._selector.select(sleep_s)
+        # What follows is work again.
+        self._slept_ns = time.monotonic_ns() - before_ns if sleep_s else 0
+        for key, mask in ready:
             key.data(mask)
 
     def _sleep_s(self) -> float:
         """Return the time until the next timer; 0 while an executor is runnable, or state is copied or deleted."""
-        self._asleep_since_ns = None
         wake = self._next_report_ns
         now = time.monotonic_ns()
         if not self.halted:
@@ -106,13 +109,12 @@ class EventLoop:
             if self._tasks.has_more_steps or any(bolt.ready for bolt in registry.bolts):
                 return 0.0
             quantum = self._flush_timer.linger.ns // _QUANTA
-            if self._flush_timer.next_ns is not None:
-                wake = min(wake, self._flush_timer.next_ns)
+            if (flush_ns := self._flush_timer.next_ns) is not None:
+                wake = min(wake, flush_ns)
             for spout in registry.spouts:
                 due = spout.next_ns
                 if due is not None:
                     wake = min(wake, due if due <= now - quantum else max(due, now + quantum))
-        self._asleep_since_ns = now
         return max(0, wake - now) / NS
 
     def _announce(self) -> None:
