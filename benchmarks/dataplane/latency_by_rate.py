@@ -1,102 +1,182 @@
-"""Measure latency and CPU time against the rate, for placements in one worker, two workers, and two nodes.
+"""Measure latency and CPU time against the rate: one worker, two workers of a node, two nodes; agents, Storm, Flink.
 
-    python benchmarks/dataplane/latency_by_rate.py [--topology hop wordcount] [--rates 50 400 4000 40000] [--rounds 3]
+    python benchmarks/dataplane/latency_by_rate.py [--rates 50 400 4000 16000] [--repetitions 3] [--out DIR]
 
-`hop` is a source and a sink that does nothing; `wordcount` has two executors of each component. Runs go through real
-agents, without checkpoints and sensors; the source follows its schedule, and a latency begins when a row is due.
-Rounds alternate between the placements; the table has medians of the rounds. Latencies are in buckets of 1 %; CPU time
-is that of the workers, in cores.
+Campaigns on this host, of which `--out` keeps the results; the second is left out without Storm and Flink
+(`millrace engine`):
+
+- `hop`, on agents: a source and a sink that does nothing, each with one executor;
+- `wordcount`, on agents, Storm and Flink: two executors of each component, those of index 0 at the first place.
+
+Sources follow their schedules, and a latency begins when a row is due. The tables have medians of the repetitions, in
+ms, and the CPU time of worker processes in cores; `late` marks runs whose sources or queues fell behind. `--figure`
+draws p50 and p95.
 """
 
 import argparse
-import asyncio
+import json
+import subprocess
 import sys
-from collections.abc import Mapping
+import tempfile
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-import psutil
-from loopback import Nodes, cpu_s, load, start_nodes, start_run, wait
+import pyarrow.compute as pc
 
-from agents.worker.executors.executor import percentile
+from analysis.records.file_types import RunRecord
+from campaign.results.open_results import Results
+from engines.installation import installed
+from engines.selection import AGENTS, ENGINES
 from workloads.workload import load_workload
 
-WARM_UP_S = 2.0
+MILLRACE = Path(sys.executable).with_name("millrace")
 
-TOPOLOGIES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+WORKLOADS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "hop": ("linear", {"operators": 2, "tasks": 1, "workers": 2, "cost_us": 0.0, "tuple_bytes": 16}),
-    "wordcount": ("wordcount", {"ackers": 0, "parallelism": dict.fromkeys(("spout", "split", "count"), 2)}),
+    "wordcount": (
+        "wordcount",
+        {"ackers": 0, "workers": 2, "parallelism": dict.fromkeys(("spout", "split", "count"), 2)},
+    ),
 }
-PLACEMENTS: Mapping[str, tuple[str, str]] = {
-    "1 worker": ("n0/0", "n0/0"),
-    "2 workers": ("n0/0", "n0/1"),
-    "2 nodes": ("n0/0", "n1/0"),
-}
+PLACES = {"one-worker": (("n1", 0), ("n1", 0)), "two-workers": (("n1", 0), ("n1", 1)), "two-nodes": (("n1", 0), ("n2", 0))}
 
 
-class Result(NamedTuple):
-    """Result of one run."""
+class Point(NamedTuple):
+    """Medians of the repetitions of one set-up: latencies in ms, CPU time in cores."""
 
-    p50_ms: float
-    p95_ms: float
-    p99_ms: float
+    p50: float
+    p95: float
+    p99: float
     cpu: float
+    late: bool
 
 
-async def measure_run(nodes: Nodes, topology: str, placement: str, rate: int, seconds: float) -> Result:
-    """Measure one run."""
-    workload, params = TOPOLOGIES[topology]
-    executors = load_workload(workload, params).topology().executors
-    slots = PLACEMENTS[placement]
-    # Of a topology with one executor each, the source is alone; otherwise every component is on both.
-    alone = all(entry.index == 0 for entry in executors)
-    places = {entry.name: slots[(at if alone else entry.index) % 2] for at, entry in enumerate(executors)}
-    async with start_run(nodes, workload, params, places, {"kind": "constant", "tuples_per_s": rate}) as (run, _):
-        await wait(run, WARM_UP_S)
-        began_ns = await run.coordinator.mark("measure_start")
-        workers = [psutil.Process(worker.pid) for worker in run.workers.values() if worker is not None]
-        before = cpu_s(workers)
-        await wait(run, seconds)
-        cpu = (cpu_s(workers) - before) / seconds
-        ended_ns = await run.coordinator.mark("measure_end")
-        await wait(run, 0.2)
-    rows = [row for row in run.traces()["latency"].to_pylist() if began_ns < row["t_ns"] <= ended_ns]
-    counts = sorted((row["value_ns"], row["count"]) for row in rows)
-    p50, p95, p99 = (percentile(counts, fraction) for fraction in (0.5, 0.95, 0.99))
-    if p50 is None or p95 is None or p99 is None:
-        sys.exit("no row was sampled")
-    return Result(p50 / 1e6, p95 / 1e6, p99 / 1e6, cpu)
+def agenda(label: str, engines: Sequence[str], options: argparse.Namespace) -> dict[str, Any]:
+    """Return the agenda of one workload."""
+    workload, params = WORKLOADS[label]
+    topology = load_workload(workload, params).topology()
+    schedulers = []
+    for name, slots in PLACES.items():
+        assignments = []
+        for at, executor in enumerate(topology.executors):
+            node, slot = slots[(at if label == "hop" else executor.index) % 2]
+            assignments.append({"executor": executor.name, "node": node, "slot": slot})
+        placement = {"topologies": {topology.id: {"assignments": assignments}}}
+        schedulers.append({"name": "given", "label": name, "params": {"placement": placement}})
+    return {
+        "name": f"latency-{label}",
+        "repetitions": options.repetitions,
+        "warmup_s": 5,
+        "duration_s": options.seconds,
+        "checkpoint_s": 0,
+        "sensors": ["cpu"],
+        "workloads": [
+            {
+                "name": workload,
+                "label": label,
+                "params": params,
+                "rate": {"kind": "constant", "tuples_per_s": options.rates[0]},
+            }
+        ],
+        "schedulers": schedulers,
+        "factors": {"engine": list(engines), f"workloads.{label}.rate.tuples_per_s": options.rates},
+    }
 
 
-async def measure(options: argparse.Namespace) -> int:
-    """Measure all rounds, and print the table."""
-    results: dict[tuple[str, int, str], list[Result]] = {}
-    async with start_nodes(2) as nodes:
-        for _ in range(options.rounds):
-            for topology in options.topology:
-                for rate in options.rates:
-                    for placement in PLACEMENTS:
-                        result = await measure_run(nodes, topology, placement, rate, options.seconds)
-                        results.setdefault((topology, rate, placement), []).append(result)
-                        shown = ", ".join(f"{name} {value:.3f}" for name, value in result._asdict().items())
-                        print(f"{topology}, {rate:,}/s, {placement}: {shown}; {load()}", flush=True)
-    print(
-        "\n| topology | rows/s | placement | p50, ms | p95, ms | p99, ms | CPU, cores |\n|---|---|---|---|---|---|---|"
-    )
-    for (topology, rate, placement), runs in results.items():
-        p50, p95, p99, cpu = (median(column) for column in zip(*runs, strict=True))
-        print(f"| {topology} | {rate:,} | {placement} | {p50:.2f} | {p95:.2f} | {p99:.2f} | {cpu:.3f} |")
-    return 0
+def cpu_cores(results: Results, name: str, run: RunRecord) -> float:
+    """Return the CPU time of the worker processes of a run over its measured interval, in cores."""
+    begin, end = run.times.measure_start_ns, run.times.measure_end_ns
+    if begin is None or end is None:
+        return float("nan")
+    table = results.traces("cpu", "scope", "name", "cores", runs=[name]).to_arrow()
+    inside = pc.and_(pc.greater(table["t_ns"], begin), pc.less_equal(table["t_ns"], end))
+    workers = table.filter(pc.and_(inside, pc.equal(table["scope"], "worker")))
+    each = workers.group_by(["node", "name"]).aggregate([("cores", "mean")])
+    return float(pc.sum(each["cores_mean"]).as_py() or 0.0)
+
+
+def points(folder: Path, label: str) -> dict[tuple[str, int, str], Point]:
+    """Return (engine, rate, placement) -> medians."""
+    results = Results(folder)
+    runs: defaultdict[tuple[str, int, str], list[Point]] = defaultdict(list)
+    for name, run in results.runs().items():
+        if run.measured is None or (latency := run.measured.latency_ms).p50 is None:
+            print(f"{name}: {run.status}: {run.reason}", file=sys.stderr)
+            continue
+        key = (run.factors["engine"], run.factors[f"workloads.{label}.rate.tuples_per_s"], run.scheduler)
+        late = run.status != "ok" or bool(run.measured.saturated)
+        runs[key].append(
+            Point(latency.p50, latency.p95 or 0.0, latency.p99 or 0.0, cpu_cores(results, name, run), late)
+        )
+    return {
+        key: Point(
+            median(point.p50 for point in each),
+            median(point.p95 for point in each),
+            median(point.p99 for point in each),
+            median(point.cpu for point in each),
+            any(point.late for point in each),
+        )
+        for key, each in runs.items()
+    }
+
+
+def table(label: str, found: Mapping[tuple[str, int, str], Point]) -> str:
+    """Return the medians as a Markdown table."""
+    lines = [
+        "| workload | engine | rows/s | placement | p50 | p95 | p99 | CPU | |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for (engine, rate, place), point in sorted(found.items()):
+        figures = " | ".join(f"{value:.2f}" for value in point[:-1])
+        lines.append(f"| {label} | {engine} | {rate:,} | {place} | {figures} | {'late' if point.late else ''} |")
+    return "\n".join(lines)
+
+
+def draw(found: Mapping[tuple[str, int, str], Point], path: Path) -> None:
+    """Draw p50 and p95 against the rate, a panel per placement and a line per engine."""
+    from matplotlib import pyplot as plt
+
+    plt.rcParams |= {"svg.hashsalt": "latency", "svg.fonttype": "none"}
+    figure, axes = plt.subplots(1, len(PLACES), figsize=(10, 3.4), sharex=True, sharey=True, layout="constrained")
+    for axis, place in zip(axes, PLACES, strict=True):
+        for at, engine in enumerate(dict.fromkeys(key[0] for key in found)):
+            mine = sorted((key[1], point) for key, point in found.items() if key[0] == engine and key[2] == place)
+            rates = [rate for rate, _ in mine]
+            axis.loglog(rates, [point.p50 for _, point in mine], color=f"C{at}", marker="o", label=f"{engine}, p50")
+            axis.loglog(rates, [point.p95 for _, point in mine], color=f"C{at}", ls="--", label=f"{engine}, p95")
+        axis.set(title=place, xlabel="lines/s")
+    axes[0].set_ylabel("latency, ms")
+    axes[-1].legend(fontsize=7)
+    figure.savefig(path, metadata={"Date": None})
 
 
 def main() -> int:
-    """Parse the options and measure."""
+    """Run the campaigns, and print their tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--topology", nargs="*", choices=TOPOLOGIES, default=list(TOPOLOGIES))
-    parser.add_argument("--rates", type=int, nargs="*", default=[50, 400, 4000, 40_000], help="rows/s of all sources")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=6.0, help="measured per run")
-    return asyncio.run(measure(parser.parse_args()))
+    parser.add_argument("--workload", nargs="*", choices=WORKLOADS, default=list(WORKLOADS))
+    parser.add_argument("--engines", nargs="*", help="of wordcount (default: agents, and the engines installed)")
+    parser.add_argument("--rates", type=int, nargs="*", default=[50, 400, 4_000, 16_000], help="rows/s of all sources")
+    parser.add_argument("--repetitions", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=8.0, help="measured per run")
+    parser.add_argument("--out", type=Path, help="folder that keeps the results")
+    parser.add_argument("--figure", type=Path, help="write the figure of wordcount to this SVG file")
+    options = parser.parse_args()
+    available = [AGENTS, *(name for name, kind in ENGINES.items() if installed(kind.jars) is not None)]
+    with tempfile.TemporaryDirectory(prefix="millrace-latency-") as scratch:
+        for label in options.workload:
+            engines = [AGENTS] if label == "hop" else options.engines or available
+            path = Path(scratch) / f"{label}.json"
+            path.write_text(json.dumps(agenda(label, engines, options)), encoding="utf-8")
+            out = options.out or Path(scratch)
+            subprocess.run([MILLRACE, "run", path, "--no-report", "--out", out], check=True)
+            found = points(max((out / f"latency-{label}").glob("2*")), label)
+            print(f"\n{table(label, found)}\n", flush=True)
+            if options.figure is not None and label == "wordcount":
+                draw(found, options.figure)
+    return 0
 
 
 if __name__ == "__main__":
