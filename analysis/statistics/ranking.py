@@ -11,7 +11,7 @@ from analysis.statistics.comparison import variation
 from analysis.statistics.intervals import ENOUGH, median_interval
 from analysis.statistics.metrics import METRICS, Metric, Row, Rows, by_repetition, saturated_count, suspect_count
 
-THROUGHPUT, TRAFFIC = "sink_tuples_per_s", "inter_node_tuples_per_s"
+THROUGHPUT, TRAFFIC, CPU = "sink_tuples_per_s", "inter_node_tuples_per_s", "cpu_s_per_million_tuples"
 
 PRIMARY: Mapping[PrimaryMetric, str] = {
     "throughput_tuples_per_s": THROUGHPUT,
@@ -32,6 +32,7 @@ HEADINGS: Mapping[str, str] = {
     "latency_p99_ms": "p99 latency",
     "latency_max_ms": "largest latency",
     TRAFFIC: "tuples between nodes",
+    CPU: "CPU per 10⁶ tuples",
 }
 """Metric that may be shown -> its name in headings and sentences."""
 
@@ -47,8 +48,8 @@ def shown_in(metrics: Collection[str]) -> tuple[Metric, ...]:
 
 
 def shown_of(campaign: Campaign) -> tuple[Metric, ...]:
-    """Return the metrics in which schedulers are compared first: the primary ones, and the tuples between nodes."""
-    return shown_in({*primary_of(campaign), TRAFFIC})
+    """Return the metrics in which schedulers are compared first: the primary ones, tuples between nodes, and CPU."""
+    return shown_in({*primary_of(campaign), TRAFFIC, CPU})
 
 
 def shown_in_rows(rows: Rows) -> tuple[Metric, ...]:
@@ -56,7 +57,7 @@ def shown_in_rows(rows: Rows) -> tuple[Metric, ...]:
     return shown_in({row["metric"] for row in rows})
 
 
-SHOWN = shown_in({*(PRIMARY[name] for name in DEFAULT_PRIMARY), TRAFFIC})
+SHOWN = shown_in({*(PRIMARY[name] for name in DEFAULT_PRIMARY), TRAFFIC, CPU})
 """The shown metrics of campaigns that choose none."""
 
 HIGHER, LOWER, EQUAL = "higher", "lower", "not distinguishable"

@@ -41,7 +41,11 @@ WORKLOADS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
         {"ackers": 0, "workers": 2, "parallelism": dict.fromkeys(("spout", "split", "count"), 2)},
     ),
 }
-PLACES = {"one-worker": (("n1", 0), ("n1", 0)), "two-workers": (("n1", 0), ("n1", 1)), "two-nodes": (("n1", 0), ("n2", 0))}
+PLACES = {
+    "one-worker": (("n1", 0), ("n1", 0)),
+    "two-workers": (("n1", 0), ("n1", 1)),
+    "two-nodes": (("n1", 0), ("n2", 0)),
+}
 
 
 class Point(NamedTuple):

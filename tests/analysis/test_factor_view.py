@@ -107,7 +107,7 @@ def test_ratios_are_the_pairs_with_the_baseline_by_factor(campaign: Campaign) ->
     families = families_of(campaign)
     pairs = pair_rows(campaign, runs_of(campaign), "even")
     rows = ratio_rows(families, pairs, "even")
-    assert [tuple(row) for row in rows] == [RATIO_COLUMNS] * 6
+    assert [tuple(row) for row in rows] == [RATIO_COLUMNS] * 2 * len(SHOWN)
     assert [row["ratio"] for row in rows] == pytest.approx([0.5] * len(rows))
     assert {(row["workload"], row["factors"], row["n"]) for row in rows} == {
         ("exclamation", "tuples_per_s=200", 2),
@@ -194,7 +194,7 @@ def test_metrics_without_values_are_marked_as_not_measured() -> None:
     family = family_of({"nodes": [1, 2]})
     rows = [row for row in ranking_of(family, lambda _: 3.0) if row["metric"] == SHOWN[0].name]
     ((_, svg),) = draw_factors(multiples_of(family, rows, LOOKS), "w", "w")
-    assert svg.count("not measured") == 2
+    assert svg.count("not measured") == len(SHOWN) - 1
 
 
 @pytest.mark.long
