@@ -89,7 +89,7 @@ class ClaimsFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class ClaimMetric(NamedTuple):
-    """How a metric is read from a run; `higher`: whether a higher value is better."""
+    """Metric of a claim, and its value in a run; `higher`: whether a higher value is better."""
 
     title: str
     unit: str
@@ -144,7 +144,7 @@ METRICS: Mapping[str, ClaimMetric] = {
 
 
 class MeasuredRatio(NamedTuple):
-    """How many times better a scheduler was than the rival: repetitions, interval (None with too few), and ratio."""
+    """Ratio by which a scheduler was better than the rival, with repetitions and interval (None with too few)."""
 
     n: int
     interval: ConfidenceInterval | None

@@ -115,7 +115,7 @@ class RatioLine:
 
     @property
     def doubt(self) -> str:
-        """Why there is no outcome: `saturated`, `suspect` or nothing."""
+        """Reason why there is no outcome: `saturated`, `suspect` or nothing."""
         for name in ("saturated", "suspect"):
             if any(row[name] for row in self.cells.values()):
                 return name
