@@ -112,8 +112,8 @@ def _edge(valued: Sequence[Sample], times: Sequence[int], watts: Sequence[float 
     before = valued[after - 1] if after and times[after] != moment else here
     around = [power for power in watts[max(0, after - 1) : after + 2] if power is not None]
     bound = edge_joules(here.domain, here.half_ns, max(around, default=0.0))
-    if before is here or here.is_missing_step:
-        return _Edge(before.known_joules, bound)
+    if before is here:
+        return _Edge(here.known_joules, bound)
     step = here.known_joules - before.known_joules
     part = (moment - before.t_ns) / (here.t_ns - before.t_ns)
     nearest_s = min(moment - before.t_ns, here.t_ns - moment) / NS
