@@ -20,7 +20,6 @@ _DOUBTS = {
     "drift": "the idle baselines before and after the run differ by more than 5 %",
     "filtered": "the processor adds noise to its counters on purpose",
     "ambiguous": "a counter may have wrapped unnoticed",
-    "interpolated": "missing steps were interpolated",
     "clamped": "less power was drawn than when idle",
 }
 """Flags of energy that readers must see -> their meaning."""
