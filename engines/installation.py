@@ -22,7 +22,7 @@ from inventory.errors import InputError, UnfitError, nearest
 LOCK = Path(__file__).with_name("jars.toml")
 
 FOLDER = Path(sys.prefix) / "millrace-engines"
-"""Where engines are installed: in the Python environment that uses them."""
+"""Folder of installed engines, in the Python environment that uses them."""
 
 COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
 """Maven's goal, with its version: what it does must not change with the machine's Maven."""

@@ -164,7 +164,7 @@ def replay_settings(load: LoadDocument) -> dict[str, str | int | float]:
 
 
 class ComponentTotals(Struct, frozen=True):
-    """What a component did in a part of a run.
+    """Work of a component in a part of a run.
 
     Attributes:
         rows: rows processed; of a spout, records emitted.

@@ -38,7 +38,7 @@ EXAMPLE = LoadDocument(
         "count": ComponentLoad(1_000.0),
     },
 )
-"""What runs without a document: the graph of word count, with figures of its order."""
+"""Load without a document: the graph of word count, with figures of its order."""
 
 
 @dataclass(frozen=True)

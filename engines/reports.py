@@ -48,7 +48,7 @@ class _Process:
 
 @dataclass
 class _Written:
-    """What the trace has of an executor."""
+    """Totals of an executor that are in the trace."""
 
     emitted: int = 0
     totals: Totals = field(default_factory=Totals)

@@ -1,4 +1,4 @@
-"""How Ansible reaches a host over SSH, from the host's variables.
+"""Ansible's SSH connection to a host, from the host's variables.
 
 Of two names for one setting, Ansible's SSH connection uses the older one, with `ssh` in its name, if both are set.
 """

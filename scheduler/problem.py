@@ -144,7 +144,7 @@ class Plan:
 
 
 Overlap = Literal["none", "transfer"]
-"""When a time slot of a run with a communication schedule ends: its tuples are processed; or they have arrived."""
+"""End of a time slot of a run with a communication schedule: its tuples are processed; or they have arrived."""
 
 
 @dataclass(frozen=True)

@@ -73,7 +73,7 @@ class Checked:
 
     @property
     def overlap(self) -> Overlap:
-        """How its runs with gates overlap time slots, if the agenda does not say: its optional attribute `overlap`.
+        """Overlap of time slots in its runs with gates, unless the agenda sets one: its optional attribute `overlap`.
 
         Raises:
             RunError: it is neither.

@@ -51,7 +51,7 @@ class IntervalEnergy(NamedTuple):
     Attributes:
         joules: energy; None when unknown.
         bound_joules: error bound; None when unknown.
-        flags: flags of all samples in the interval; `interpolated` when missing steps were interpolated.
+        flags: flags of all samples in the interval.
         reason: why it is unknown; empty when it is known.
     """
 
@@ -66,7 +66,7 @@ class _Edge(NamedTuple):
     bound: float
 
 
-def energy(samples: Sequence[Sample], start_ns: int, end_ns: int, interpolate: bool = False) -> IntervalEnergy:
+def energy(samples: Sequence[Sample], start_ns: int, end_ns: int) -> IntervalEnergy:
     """Compute the energy of one domain between two times of the monotonic clock.
 
     Between samples, energy is interpolated linearly. The bound includes, for either end, the time uncertainty of the
@@ -76,8 +76,6 @@ def energy(samples: Sequence[Sample], start_ns: int, end_ns: int, interpolate: b
     Args:
         samples: samples of one domain, in order.
         start_ns, end_ns: the interval.
-        interpolate: whether a missing step is assumed to have the power of its neighbours. Its whole energy is then
-            part of the bound.
     """
     valued = [sample for sample in samples if not sample.is_silent]
     silent = next((s.reason for s in reversed(samples) if s.is_silent), "it has not been read")
@@ -87,51 +85,31 @@ def energy(samples: Sequence[Sample], start_ns: int, end_ns: int, interpolate: b
     if not valued or first < 0 or last >= len(valued):
         where = "before its start" if valued and first < 0 else "after its end"
         return _missing(silent if not valued or samples[-1].is_silent else f"no reading {where}", flags)
-    watts = _filled(valued) if interpolate else [sample.watts for sample in valued]
-    made_up = 0.0
-    for at in range(first + 1, last + 1):
-        if valued[at].is_missing_step:
-            step_watts = watts[at]
-            if not interpolate or step_watts is None:
-                return _missing(f"a step is missing ({', '.join(valued[at].flags)})", flags)
-            overlap_ns = min(end_ns, valued[at].t_ns) - max(start_ns, valued[at - 1].t_ns)
-            made_up += step_watts * overlap_ns / NS
-            flags = tuple(dict.fromkeys([*flags, "interpolated"]))
-    begin, end = (_edge(valued, times, watts, moment) for moment in (start_ns, end_ns))
-    joules = end.joules - begin.joules + made_up
+    for sample in valued[first + 1 : last + 1]:
+        if sample.is_missing_step:
+            return _missing(f"a step is missing ({', '.join(sample.flags)})", flags)
+    begin, end = (_edge(valued, times, moment) for moment in (start_ns, end_ns))
+    joules = end.joules - begin.joules
     if joules <= 0:
         return _missing("the counter has not changed", flags)
     drift = valued[last].drift_joules - valued[first].drift_joules
-    return IntervalEnergy(joules, begin.bound + end.bound + drift + made_up, flags, "")
+    return IntervalEnergy(joules, begin.bound + end.bound + drift, flags, "")
 
 
-def _edge(valued: Sequence[Sample], times: Sequence[int], watts: Sequence[float | None], moment: int) -> _Edge:
+def _edge(valued: Sequence[Sample], times: Sequence[int], moment: int) -> _Edge:
     """Return the joules since the first sample at a time between samples, or at a sample."""
     after = bisect_left(times, moment)
     here = valued[after]
     before = valued[after - 1] if after and times[after] != moment else here
-    around = [power for power in watts[max(0, after - 1) : after + 2] if power is not None]
+    around = [sample.watts for sample in valued[max(0, after - 1) : after + 2] if sample.watts is not None]
     bound = edge_joules(here.domain, here.half_ns, max(around, default=0.0))
-    if before is here or here.is_missing_step:
-        return _Edge(before.known_joules, bound)
+    if before is here:
+        return _Edge(here.known_joules, bound)
     step = here.known_joules - before.known_joules
     part = (moment - before.t_ns) / (here.t_ns - before.t_ns)
     nearest_s = min(moment - before.t_ns, here.t_ns - moment) / NS
     # The interpolation error is at most the energy of the whole step.
     return _Edge(before.known_joules + part * step, bound + min(step, here.domain.most_watts * nearest_s))
-
-
-def _filled(valued: Sequence[Sample]) -> list[float | None]:
-    """Return the watts of every step; a missing step has the mean of its neighbours."""
-    known = [None if sample.is_missing_step else sample.watts for sample in valued]
-    filled = list(known)
-    for at, sample in enumerate(valued):
-        if sample.is_missing_step:
-            before = next((power for power in reversed(known[:at]) if power is not None), None)
-            after = next((power for power in known[at + 1 :] if power is not None), None)
-            beside = [power for power in (before, after) if power is not None]
-            filled[at] = sum(beside) / len(beside) if beside else None
-    return filled
 
 
 def _flags(*groups: Sequence[Sample]) -> tuple[str, ...]:

@@ -62,13 +62,13 @@ Marks = dict[tuple[str, int], tuple[int, int]]
 
 
 def _marks(traces: Path) -> Marks:
-    found: dict[tuple[str, int], dict[str, int]] = defaultdict(dict)
+    times: dict[tuple[str, int], dict[str, int]] = defaultdict(dict)
     for row in _rows(traces, "event", "kind"):
         if row["kind"] in ("measure_start", "measure_end"):
-            found[row["node"], row["worker"]][row["kind"]] = row["t_ns"]
+            times[row["node"], row["worker"]][row["kind"]] = row["t_ns"]
     return {
         process: (each["measure_start"], each["measure_end"])
-        for process, each in found.items()
+        for process, each in times.items()
         if each.get("measure_end", 0) > each.get("measure_start", each.get("measure_end", 0))
     }
 
@@ -101,7 +101,7 @@ def _within(row: Row, marks: Marks) -> bool:
 
 
 def _rows(traces: Path, table: str, *columns: str) -> list[Row]:
-    found: list[Row] = pq.read_table(
+    rows: list[Row] = pq.read_table(
         traces / f"{table}.parquet", columns=["t_ns", "node", "worker", *columns]
     ).to_pylist()
-    return found
+    return rows

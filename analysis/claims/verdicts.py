@@ -89,7 +89,7 @@ class ClaimsFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class ClaimMetric(NamedTuple):
-    """How a metric is read from a run; `higher`: whether a higher value is better."""
+    """Metric of a claim, and its value in a run; `higher`: whether a higher value is better."""
 
     title: str
     unit: str
@@ -105,13 +105,13 @@ def _interval(run: Run, window: str | None) -> IntervalMetrics | None:
 
 
 def _throughput(run: Run, window: str | None) -> float | None:
-    found = _interval(run, window)
-    return found.sink_tuples_per_s if found else None
+    metrics = _interval(run, window)
+    return metrics.sink_tuples_per_s if metrics else None
 
 
 def _p95(run: Run, window: str | None) -> float | None:
-    found = _interval(run, window)
-    return found.latency_ms.p95 if found else None
+    metrics = _interval(run, window)
+    return metrics.latency_ms.p95 if metrics else None
 
 
 def _energy(run: Run, window: str | None) -> float | None:
@@ -144,7 +144,7 @@ METRICS: Mapping[str, ClaimMetric] = {
 
 
 class MeasuredRatio(NamedTuple):
-    """How many times better a scheduler was than the rival: repetitions, interval (None with too few), and ratio."""
+    """Ratio by which a scheduler was better than the rival, with repetitions and interval (None with too few)."""
 
     n: int
     interval: ConfidenceInterval | None
@@ -214,7 +214,7 @@ def evidence(claim: Claim, campaign: Campaign) -> Evidence | None:
     ours, rival = sides.values()
     suspect = {repetition for runs in sides.values() for repetition, run in runs.items() if run.suspect}
     left = {at for runs in sides.values() for at in runs} - suspect
-    found = _measured(claim, ours, rival)
+    measured = _measured(claim, ours, rival)
     others = {
         label: _measured(claim, runs, rival, all_runs=not left)
         for label in campaign.schedulers
@@ -227,7 +227,7 @@ def evidence(claim: Claim, campaign: Campaign) -> Evidence | None:
     load = _middle([_load(run) for run in rival.values()])
     return Evidence(
         "/".join(campaign.folder.resolve().parts[-2:]),
-        *found,
+        *measured,
         nodes=(nodes[0], nodes[1]),
         load=load,
         suspect=len(suspect | {run.repetition for run in off_script}),
@@ -247,10 +247,10 @@ def _measured(claim: Claim, ours: Mapping[int, Run], rival: Mapping[int, Run], a
         for runs in (ours, rival)
     ]
     better, worse = values if metric.higher else reversed(values)
-    found = compare(better, worse, claim.id)
-    if found is None:
+    comparison = compare(better, worse, claim.id)
+    if comparison is None:
         return MeasuredRatio(0, None, None)
-    return MeasuredRatio(found.n, found.ratio if found.n >= ENOUGH else None, found.ratio_estimate)
+    return MeasuredRatio(comparison.n, comparison.ratio if comparison.n >= ENOUGH else None, comparison.ratio_estimate)
 
 
 def _middle_use(uses: Sequence[Used]) -> Used:
@@ -330,15 +330,15 @@ def verdict(claim: Claim, seen: Evidence | None) -> tuple[Verdict, str]:
 
 def unmet_conditions(claim: Claim, seen: Evidence) -> list[str]:
     """Return the conditions of a claim that did not hold, or were not measured."""
-    found = []
+    doubts = []
     if claim.conditions.load is not None:
         if seen.load is None:
-            found.append("the load was not measured")
+            doubts.append("the load was not measured")
         elif seen.load < claim.conditions.load:
-            found.append(f"the load was {seen.load:.2g}, not {claim.conditions.load:g}")
+            doubts.append(f"the load was {seen.load:.2g}, not {claim.conditions.load:g}")
     if claim.conditions.equal_nodes and seen.nodes[0] != seen.nodes[1]:
-        found.append("the schedulers used different numbers of nodes")
-    return found
+        doubts.append("the schedulers used different numbers of nodes")
+    return doubts
 
 
 def exact_verdict(claim: Claim, value: float | None) -> tuple[Verdict, str]:

@@ -139,10 +139,10 @@ def log_ticks(low: float, high: float) -> list[float]:
     """
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
     for steps in ((1,), (1, 3), (1, 2, 5)):
-        found = [float(f"{step}e{decade}") for decade in range(first, last + 1) for step in steps]
-        found = [tick for tick in found if low <= tick <= high]
-        if len(found) >= _FEWEST_TICKS:
-            return found[:: -(-len(found) // _MOST_TICKS)]
+        ticks = [float(f"{step}e{decade}") for decade in range(first, last + 1) for step in steps]
+        ticks = [tick for tick in ticks if low <= tick <= high]
+        if len(ticks) >= _FEWEST_TICKS:
+            return ticks[:: -(-len(ticks) // _MOST_TICKS)]
     even = [float(f"{tick:.3g}") for tick in MaxNLocator(_MOST_TICKS - 2, steps=[1, 2, 5, 10]).tick_values(low, high)]
     return sorted({tick for tick in even if low <= tick <= high})
 

@@ -92,7 +92,7 @@ def with_legend(
     lines = -(-len(looks) // columns)
     figure = Figure(figsize=(WIDTH_IN, height_in + lines * _LEGEND_ROW_IN), layout="constrained")
     figure.suptitle(title, x=0.012, ha="left")
-    found = list(figure.subplots(rows, 1, squeeze=False)[:, 0])
+    axes = list(figure.subplots(rows, 1, squeeze=False)[:, 0])
     handles = [
         Line2D([], [], color=look.colour.light, linestyle="", marker=look.marker, label=name)
         if dots
@@ -100,8 +100,8 @@ def with_legend(
         for name, look in looks.items()
     ]
     length = 0.8 if dots else 3.2
-    found[0].legend(handles=handles, loc="lower left", bbox_to_anchor=(0, 1), ncols=columns, handlelength=length)
-    return figure, found
+    axes[0].legend(handles=handles, loc="lower left", bbox_to_anchor=(0, 1), ncols=columns, handlelength=length)
+    return figure, axes
 
 
 def hatch(axes: Axes) -> None:

@@ -124,8 +124,8 @@ def _section(
     finding = finding_of(tables, label, data.looks, baseline)
     keep = files.keep(slug)
     changed_by = change_data(finding, tables["runs"], label, baseline)
-    found = draw_changes(changed_by, slug, label, keep) if changed_by else None
-    found_figure = files.write(f"{slug}-found", CHANGES_CAPTION, found) if found else None
+    drawn = draw_changes(changed_by, slug, label, keep) if changed_by else None
+    found_figure = files.write(f"{slug}-found", CHANGES_CAPTION, drawn) if drawn else None
     figures = [files.write(f"{slug}-{name}", KINDS[name].caption, svg) for name, svg in draw_all(data, slug, keep)]
     energy = _energy(campaign, data, slug, tables, cells, files)
     changed = changes.changes_of(label, list(data.looks), tables)
@@ -195,8 +195,8 @@ def workload_data(campaign: Campaign, label: str, tables: Mapping[str, Rows], ru
     repetitions = {s: sum(run.scheduler == s for run in counted) for s in campaign.schedulers}
     # A scheduler has one style in the whole report, so its position in the campaign counts, not in this workload.
     looks = {s: look(at) for at, s in enumerate(campaign.schedulers) if repetitions[s]}
-    found = {m.name: {s: by_repetition(runs, label, s, m.name) for s in looks} for m in METRICS}
-    values = {m: {s: list(each[s].values()) for s in looks} for m, each in found.items()}
+    by_metric = {m.name: {s: by_repetition(runs, label, s, m.name) for s in looks} for m in METRICS}
+    values = {m: {s: list(each[s].values()) for s in looks} for m, each in by_metric.items()}
     doubtful = {(run.scheduler, run.repetition) for run in counted if run.suspect}
     scheduler_of = {run.id: run.scheduler for run in counted}
     recoveries: dict[str, list[float]] = {}
@@ -219,7 +219,7 @@ def workload_data(campaign: Campaign, label: str, tables: Mapping[str, Rows], ru
         spreads={m: {s: spread(v, label, s, m) for s, v in each.items()} for m, each in values.items()},
         placements=_node_usage(counted, list(looks)),
         nodes=campaign.nodes_of(label),
-        suspect={m: {s: [(s, k) in doubtful for k in each[s]] for s in looks} for m, each in found.items()},
+        suspect={m: {s: [(s, k) in doubtful for k in each[s]] for s in looks} for m, each in by_metric.items()},
         recoveries=recoveries,
         latency_over_time=_lines(
             counted,
@@ -289,12 +289,12 @@ def _node_usage(runs: Sequence[Run], schedulers: Sequence[str]) -> list[NodeUsag
     for run in sorted(runs, key=lambda run: (schedulers.index(run.scheduler), run.repetition or 0)):
         if run.slots:
             alike.setdefault((run.scheduler, repr(run.slots)), []).append(run)
-    found = []
+    usages = []
     for (scheduler, _), group in alike.items():
         executors: dict[str, int] = {}
         workers: dict[str, int] = {}
         for (node, _slot), placed in group[0].slots.items():
             executors[node] = executors.get(node, 0) + len(placed)
             workers[node] = workers.get(node, 0) + 1
-        found.append(NodeUsage(scheduler, [run.repetition or 0 for run in group], executors, workers, group[0].slots))
-    return found
+        usages.append(NodeUsage(scheduler, [run.repetition or 0 for run in group], executors, workers, group[0].slots))
+    return usages

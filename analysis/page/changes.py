@@ -139,12 +139,12 @@ def mean_rows(campaign: Campaign) -> Rows:
     ]
 
 
-def _meter(run: Run, *found: EnergyExcess | WindowMeans | None) -> Row:
+def _meter(run: Run, *parts: EnergyExcess | WindowMeans | None) -> Row:
     """Return where the energy of these is from, or that of the run: results of earlier versions lack it for watts.
 
     No number of energy stands without it.
     """
-    for each in found:
+    for each in parts:
         if each is not None and each.sources:
             return {"source": ", ".join(each.sources), "modelled": each.modelled}
     known = run.energy is not None and run.energy.source
@@ -173,11 +173,11 @@ def _means(means: WindowMeans | None) -> dict[str, Any]:
 
 def bands_of(runs: Sequence[Run]) -> dict[str, list[Band]]:
     """Return scheduler -> changes in its first repetition, in seconds since the measured interval began."""
-    found: dict[str, list[Band]] = {}
+    bands: dict[str, list[Band]] = {}
     for run in sorted(runs, key=lambda run: run.repetition or 0):
         lead_s = ((run.times.measure_start_ns or 0) - (run.times.source_start_ns or 0)) / NS
-        if run.scheduler not in found and run.revision_costs:
-            found[run.scheduler] = [
+        if run.scheduler not in bands and run.revision_costs:
+            bands[run.scheduler] = [
                 Band(
                     change_name(change),
                     change.begun_s - lead_s,
@@ -185,7 +185,7 @@ def bands_of(runs: Sequence[Run]) -> dict[str, list[Band]]:
                 )
                 for change in run.revision_costs
             ]
-    return found
+    return bands
 
 
 @dataclass(frozen=True)

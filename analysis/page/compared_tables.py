@@ -110,11 +110,11 @@ def repeated_findings(before: Campaign, after: Campaign) -> Rows:
     """
     baseline = before.baseline(None)
     here = {tuple(row[key] for key in KEY): row for row in pair_rows(after, recorded_rows(after), baseline)}
-    found = []
+    compared = []
     for row in pair_rows(before, recorded_rows(before), baseline):
         now = here.get(tuple(row[key] for key in KEY))
-        found.append({key: row[key] for key in KEY} | {"before": row, "now": now, "verdict": _verdict(row, now)})
-    return found
+        compared.append({key: row[key] for key in KEY} | {"before": row, "now": now, "verdict": _verdict(row, now)})
+    return compared
 
 
 def _verdict(before: Row, now: Row | None) -> str:

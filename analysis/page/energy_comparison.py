@@ -211,7 +211,7 @@ def energy_cells(campaign: Campaign, energy: Rows) -> list[Cell]:
 
 def energy_cell_rows(cells: Iterable[Cell]) -> Rows:
     """Return n and range per cell and metric; with enough repetitions also the median and its interval."""
-    found = []
+    rows = []
     for cell in cells:
         for metric in METRICS:
             values = cell.values(metric.name)
@@ -219,7 +219,7 @@ def energy_cell_rows(cells: Iterable[Cell]) -> Rows:
             if seen is None:
                 continue
             median = seen.median
-            found.append(
+            rows.append(
                 {
                     **cell.whose(),
                     "metric": metric.name,
@@ -233,12 +233,12 @@ def energy_cell_rows(cells: Iterable[Cell]) -> Rows:
                     "median_high": median.high if median else None,
                 }
             )
-    return found
+    return rows
 
 
 def energy_difference_rows(cells: Sequence[Cell], baseline: str | None) -> Rows:
     """Return the paired difference to the baseline of the same meter per cell and metric, with enough repetitions."""
-    found = []
+    rows = []
     for cell in cells:
         base = next((each for each in cells if each[:3] == (*cell[:2], baseline)), None)
         if base is None or cell.scheduler == baseline:
@@ -248,7 +248,7 @@ def energy_difference_rows(cells: Sequence[Cell], baseline: str | None) -> Rows:
             if difference is None:
                 continue
             both = cell.values(metric.name).keys() & base.values(metric.name).keys()
-            found.append(
+            rows.append(
                 {
                     **cell.whose(),
                     "baseline": baseline,
@@ -262,7 +262,7 @@ def energy_difference_rows(cells: Sequence[Cell], baseline: str | None) -> Rows:
                     "excludes_zero": difference.excludes_zero,
                 }
             )
-    return found
+    return rows
 
 
 def front_rows(cells: Sequence[Cell]) -> Rows:
@@ -271,7 +271,7 @@ def front_rows(cells: Sequence[Cell]) -> Rows:
     A scheduler dominates another one when the intervals of the paired differences show that it is better in one of the
     two and do not show that it is worse in the other.
     """
-    found = []
+    rows = []
     for cell in cells:
         rivals = [each for each in cells if each[:2] == cell[:2] and each.scheduler != cell.scheduler]
         throughput, energy = (
@@ -280,7 +280,7 @@ def front_rows(cells: Sequence[Cell]) -> Rows:
         if throughput is None or energy is None:
             continue
         dominating = [rival.scheduler for rival in rivals if _dominates(rival, cell)]
-        found.append(
+        rows.append(
             {
                 **cell.whose(),
                 "n": energy.n,
@@ -295,7 +295,7 @@ def front_rows(cells: Sequence[Cell]) -> Rows:
                 "dominated_by": ", ".join(dominating),
             }
         )
-    return found
+    return rows
 
 
 def _dominates(one: Cell, other: Cell) -> bool:

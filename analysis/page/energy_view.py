@@ -20,7 +20,6 @@ _DOUBTS = {
     "drift": "the idle baselines before and after the run differ by more than 5 %",
     "filtered": "the processor adds noise to its counters on purpose",
     "ambiguous": "a counter may have wrapped unnoticed",
-    "interpolated": "missing steps were interpolated",
     "clamped": "less power was drawn than when idle",
 }
 """Flags of energy that readers must see -> their meaning."""
@@ -104,10 +103,10 @@ def _bound(meter: EnergySource, runs: Rows) -> str:
 
 def machine_names(domains: Rows) -> list[str]:
     """Return the name of every machine once, from rows of `rows.domain_rows`."""
-    found: Mapping[str, Row] = {row["nodes"]: row for row in domains}
+    by_nodes: Mapping[str, Row] = {row["nodes"]: row for row in domains}
     return [
         row["node"] if row["node"] == nodes else f"{nodes} (one machine, whose joules count once)"
-        for nodes, row in sorted(found.items())
+        for nodes, row in sorted(by_nodes.items())
     ]
 
 

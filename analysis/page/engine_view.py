@@ -29,14 +29,14 @@ AGREEMENT_COLUMNS = (
 
 def engine_cells(families: Sequence[Family]) -> dict[str, dict[str, str]]:
     """Return workload with its other factors -> engine -> label of the section; without those on one engine only."""
-    found: dict[str, dict[str, str]] = {}
+    cells_of: dict[str, dict[str, str]] = {}
     for family in families:
         for cell, factors in family.cells.items():
             if ENGINE in factors:
                 others = family.text(cell, without=ENGINE)
                 label = f"{family.label} ({others})" if others else family.label
-                found.setdefault(label, {})[value_text(factors[ENGINE])] = cell
-    return {label: cells for label, cells in found.items() if len(cells) > 1}
+                cells_of.setdefault(label, {})[value_text(factors[ENGINE])] = cell
+    return {label: cells for label, cells in cells_of.items() if len(cells) > 1}
 
 
 def agreement_rows(campaign: Campaign, families: Sequence[Family], runs: Rows) -> Rows:
@@ -65,7 +65,7 @@ def _row(campaign: Campaign, runs: Rows, workload: str, metric: Metric, cells: M
     """Return the row of two engines; None if they have no two schedulers in common."""
     engine, other = cells
     values = {
-        name: {s: found for s in campaign.schedulers if (found := by_repetition(runs, cell, s, metric.name))}
+        name: {s: values for s in campaign.schedulers if (values := by_repetition(runs, cell, s, metric.name))}
         for name, cell in cells.items()
     }
     is_higher_better = metric.name == THROUGHPUT

@@ -39,11 +39,11 @@ class Family:
     @cached_property
     def values(self) -> Mapping[str, Sequence[Any]]:
         """Factor with several values -> its values, in ascending order if all are numbers."""
-        found: dict[str, dict[str, Any]] = {}
+        values_of: dict[str, dict[str, Any]] = {}
         for factors in self.cells.values():
             for key, value in factors.items():
-                found.setdefault(key, {}).setdefault(value_text(value), value)
-        varied = {key: list(values.values()) for key, values in found.items() if len(values) > 1}
+                values_of.setdefault(key, {}).setdefault(value_text(value), value)
+        varied = {key: list(values.values()) for key, values in values_of.items() if len(values) > 1}
         return {key: sorted(values) if all(map(_is_number, values)) else values for key, values in varied.items()}
 
     @cached_property
@@ -84,19 +84,19 @@ def families_of(campaign: Campaign) -> list[Family]:
         if file is not None:
             cpu = {CPU: file.cpu_settings} if file.cpu_settings else {}
             cells.setdefault(file.label or file.workload, {})[workload] = {**cpu, **file.factors}
-    return [Family(label, found) for label, found in cells.items() if len(found) > 1]
+    return [Family(label, of_family) for label, of_family in cells.items() if len(of_family) > 1]
 
 
 def ratio_rows(families: Sequence[Family], pairs: Rows, baseline: str | None) -> Rows:
     """Return a row per combination, scheduler and shown metric: its pair with the baseline, by the names of factors."""
-    found = []
+    ratios = []
     for family in families:
         for cell in family.cells:
             for row in pairs:
                 if (row["workload"], row["other"]) == (cell, baseline):
                     known = {"workload": family.label, "factors": family.text(cell), "baseline": baseline}
-                    found.append({column: {**row, **known}[column] for column in RATIO_COLUMNS})
-    return found
+                    ratios.append({column: {**row, **known}[column] for column in RATIO_COLUMNS})
+    return ratios
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ class RatioLine:
 
     @property
     def doubt(self) -> str:
-        """Why there is no outcome: `saturated`, `suspect` or nothing."""
+        """Reason why there is no outcome: `saturated`, `suspect` or nothing."""
         for name in ("saturated", "suspect"):
             if any(row[name] for row in self.cells.values()):
                 return name
@@ -124,15 +124,15 @@ class RatioLine:
 
 def ratio_lines(family: Family, pairs: Rows, baseline: str | None) -> list[RatioLine]:
     """Return the table of ratios of a workload; empty without a pair with the baseline."""
-    found = []
+    lines = []
     for cell, values in family.cells.items():
         mine: dict[str, dict[str, Row]] = {}
         for row in pairs:
             if (row["workload"], row["other"]) == (cell, baseline):
                 mine.setdefault(row["scheduler"], {})[row["metric"]] = row
         texts = [value_text(values[key]) if key in values else "" for key in family.names]
-        found += [RatioLine(texts, cell, scheduler, rows) for scheduler, rows in mine.items()]
-    return found
+        lines += [RatioLine(texts, cell, scheduler, rows) for scheduler, rows in mine.items()]
+    return lines
 
 
 def multiples_of(

@@ -37,10 +37,10 @@ class FigureFiles:
 
 def slugs(labels: Sequence[str]) -> dict[str, str]:
     """Return label -> unique text for file names and anchors."""
-    found: dict[str, str] = {}
+    slug_of: dict[str, str] = {}
     for label in labels:
         slug = re.sub(r"[^A-Za-z0-9_-]+", "-", label).strip("-")[:LONGEST_SLUG] or "workload"
-        while slug in found.values():
+        while slug in slug_of.values():
             slug += "-2"
-        found[label] = slug
-    return found
+        slug_of[label] = slug
+    return slug_of

@@ -133,7 +133,7 @@ def executor_ranges(names: Sequence[str]) -> Mapping[str, str]:
     for name in names:
         component, _, index = name.removesuffix("]").rpartition("[")
         indexes.setdefault(component, []).append(int(index))
-    return {component: ranges(sorted(found)) for component, found in indexes.items()}
+    return {component: ranges(sorted(numbers)) for component, numbers in indexes.items()}
 
 
 def group_neighbours(items: Sequence[Any], attribute: str) -> list[tuple[Any, list[Any]]]:

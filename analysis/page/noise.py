@@ -44,9 +44,9 @@ def _cost(campaign: Campaign, name: str) -> str:
     for one, other in combinations(variants, 2):
         if _without(one, name) == _without(other, name) and one["nodes"] != other["nodes"]:
             for workload in dict.fromkeys(run.file.label or run.file.workload for run in campaign.counted if run.file):
-                found = [_ratio(campaign, workload, other["label"], one["label"], *metric) for metric in _METRICS]
-                known = [each for each in found if each is not None]
-                if len(known) == len(found):
+                ratios = [_ratio(campaign, workload, other["label"], one["label"], *metric) for metric in _METRICS]
+                known = [each for each in ratios if each is not None]
+                if len(known) == len(ratios):
                     n, words = known[0][0], ", ".join(text for _, text in known)
                     who = f"{workload} under {campaign.baseline(None)}"
                     return f"cost of {other['label']!r} against {one['label']!r}, {who}: {words}, n = {n}"
@@ -71,11 +71,13 @@ def _ratio(
             continue
         if (run.file.label or run.file.workload) == workload and run.file.cpu_settings in values:
             values[run.file.cpu_settings][run.file.repetition] = of_run(run)
-    found = compare(values[cpu], values[other], title)
-    if found is None or found.n < ENOUGH or found.ratio is None:
+    comparison = compare(values[cpu], values[other], title)
+    if comparison is None or comparison.n < ENOUGH or comparison.ratio is None:
         return None
-    low, middle, high = (f"{value:#.3g}" for value in (found.ratio.low, found.ratio.estimate, found.ratio.high))
-    return found.n, f"{title} × {middle} [{low}, {high}]"
+    low, middle, high = (
+        f"{value:#.3g}" for value in (comparison.ratio.low, comparison.ratio.estimate, comparison.ratio.high)
+    )
+    return comparison.n, f"{title} × {middle} [{low}, {high}]"
 
 
 def _throughput(run: Run) -> float | None:

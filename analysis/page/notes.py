@@ -66,14 +66,14 @@ def _batches(campaign: Campaign) -> str:
 
 def observed_events(events: Rows) -> Rows:
     """Return the events that affect trust in the figures, over all runs."""
-    found: dict[tuple[str, str], Row] = {}
+    entries: dict[tuple[str, str], Row] = {}
     for row in events:
         kind = row["kind"]
         if kind not in EVENT_LABELS:
             continue
         subject = "" if kind == "refused_connection" else row["subject"]
         new: Row = {"kind": kind, "words": EVENT_LABELS[kind], "subject": subject, "times": 0}
-        entry = found.setdefault((kind, subject), new | {"values": [], "details": set()})
+        entry = entries.setdefault((kind, subject), new | {"values": [], "details": set()})
         if kind == "refused_connection":
             # The value of a row is a number of connections.
             entry["times"] += round(row["times"] * row["mean_value"])
@@ -83,7 +83,7 @@ def observed_events(events: Rows) -> Rows:
             entry["values"].append(row["mean_value"])
         if row["detail"]:
             entry["details"].add(row["detail"])
-    return [found[key] for key in sorted(found)]
+    return [entries[key] for key in sorted(entries)]
 
 
 def _energy(energy: Rows, events: Rows) -> str:
@@ -97,11 +97,11 @@ def _energy(energy: Rows, events: Rows) -> str:
 
 def _suspect(counted: Rows) -> list[tuple[str, str]]:
     """Return the note on runs with recoveries or other disturbances."""
-    found = [f"{row['run']} ({row['suspect']})" for row in counted if row["suspect"]]
-    if not found:
+    suspect = [f"{row['run']} ({row['suspect']})" for row in counted if row["suspect"]]
+    if not suspect:
         return []
-    listed = ", ".join(found[:_MOST_NAMED]) + (", …" if len(found) > _MOST_NAMED else "")
-    words = f"{len(found)} of {len(counted)} runs, marked in every table and hollow in figures: {listed}."
+    listed = ", ".join(suspect[:_MOST_NAMED]) + (", …" if len(suspect) > _MOST_NAMED else "")
+    words = f"{len(suspect)} of {len(counted)} runs, marked in every table and hollow in figures: {listed}."
     return [("Suspect runs", words)]
 
 
@@ -110,10 +110,10 @@ _OBSERVED = {"traffic": "observed traffic", "load": "observed loads", "hardware"
 
 def _not_given(counted: Rows) -> list[tuple[str, str]]:
     """Return the note on schedulers that ran without an input that they would use."""
-    found = {row["scheduler"]: row["not_given"].split(", ") for row in counted if row["not_given"]}
+    lacking_of = {row["scheduler"]: row["not_given"].split(", ") for row in counted if row["not_given"]}
     listed = [
         f"{scheduler} would use {', '.join(_OBSERVED.get(what, what) for what in lacking)}"
-        for scheduler, lacking in sorted(found.items())
+        for scheduler, lacking in sorted(lacking_of.items())
     ]
     if not listed:
         return []
@@ -164,10 +164,10 @@ def _between(values: Sequence[float]) -> str:
 
 def _quarantined(campaign: Campaign) -> list[tuple[str, str]]:
     """Return the note on bad input rows; runs of one label share their input."""
-    found = {run.workload: run.file.verification.quarantined for run in campaign.counted if run.file}
+    quarantined = {run.workload: run.file.verification.quarantined for run in campaign.counted if run.file}
     listed = [
         f"of {label}, " + ", ".join(f"{count:,} {kind.replace('_', ' ')}" for kind, count in kinds.items() if count)
-        for label, kinds in sorted(found.items())
+        for label, kinds in sorted(quarantined.items())
         if any(kinds.values())
     ]
     if not listed:

@@ -75,7 +75,7 @@ _TEX = {
 
 def _tex(text: str) -> str:
     # Two hyphens of a name would be joined to a dash.
-    return re.sub(r"(-)(?=-)|.", lambda found: "-{}" if found[1] else _TEX.get(found[0], found[0]), _visible(text))
+    return re.sub(r"(-)(?=-)|.", lambda match: "-{}" if match[1] else _TEX.get(match[0], match[0]), _visible(text))
 
 
 def _is_number(lines: Sequence[Cells], column: int) -> bool:
@@ -95,9 +95,9 @@ def _with_ends(value: float | None, low: float | None, high: float | None) -> st
 def _ranking(rows: Rows) -> tuple[Cells, Sequence[Cells]]:
     """Return a line per workload and scheduler: medians, and in parentheses their change against the baseline."""
     shown = shown_in_rows(rows)
-    found: dict[tuple[str, str], dict[str, Row]] = {}
+    by_scheduler: dict[tuple[str, str], dict[str, Row]] = {}
     for row in rows:
-        found.setdefault((row["workload"], row["scheduler"]), {})[row["metric"]] = row
+        by_scheduler.setdefault((row["workload"], row["scheduler"]), {})[row["metric"]] = row
 
     def cell(row: Row | None) -> str:
         if row is None:
@@ -107,7 +107,7 @@ def _ranking(rows: Rows) -> tuple[Cells, Sequence[Cells]]:
 
     lines = [
         [workload, scheduler, str(max(row["n"] for row in mine.values())), *(cell(mine.get(m.name)) for m in shown)]
-        for (workload, scheduler), mine in found.items()
+        for (workload, scheduler), mine in by_scheduler.items()
     ]
     return ["workload", "scheduler", "n", *(f"{HEADINGS[m.name]}, {m.unit}" for m in shown)], lines
 
@@ -129,17 +129,17 @@ def _pairs(rows: Rows) -> tuple[Cells, Sequence[Cells]]:
 def _ratios(rows: Rows) -> tuple[Cells, Sequence[Cells]]:
     """Return a line per workload, combination of factors and scheduler: ratios with their intervals."""
     shown = shown_in_rows(rows)
-    found: dict[tuple[str, ...], dict[str, Row]] = {}
+    by_key: dict[tuple[str, ...], dict[str, Row]] = {}
     for row in rows:
         key = (row["workload"], row["factors"], f"{row['scheduler']} / {row['baseline']}")
-        found.setdefault(key, {})[row["metric"]] = row
+        by_key.setdefault(key, {})[row["metric"]] = row
 
     def cell(row: Row | None) -> str:
         return "" if row is None else _with_ends(row["ratio"], row["ratio_low"], row["ratio_high"])
 
     lines = [
         [*key, str(max(row["n"] for row in mine.values())), *(cell(mine.get(m.name)) for m in shown)]
-        for key, mine in found.items()
+        for key, mine in by_key.items()
     ]
     return ["workload", "factors", "schedulers", "n", *(HEADINGS[m.name] for m in shown)], lines
 

@@ -313,19 +313,19 @@ def _about(campaign: Campaign, label: str) -> list[tuple[str, str]]:
     factors = run.file.factors if run.file else {}
     asked = next((w for w in campaign.agenda.workloads if (w.get("label") or w.get("name")) == named), {})
     asked = entry_at(asked, "workloads", factors)
-    found = [("rate", rate_text(asked.get("rate"), run.file.load if run.file else None))]
-    found += [
+    entries = [("rate", rate_text(asked.get("rate"), run.file.load if run.file else None))]
+    entries += [
         (key, one_line(value)) for key, value in (asked.get("params") or {}).items() if value not in (None, "", {})
     ]
     for each in run.file.inputs if run.file else ():
         records = f"{thin(each.records)} records, " if each.records is not None else ""
-        found.append((f"input {each.name}", f"{records}{each.origin}"))
+        entries.append((f"input {each.name}", f"{records}{each.origin}"))
     if asked.get("name") not in (None, named):
-        found.insert(0, ("workload", str(asked["name"])))
+        entries.insert(0, ("workload", str(asked["name"])))
     if run.file and run.file.cpu_settings:
-        found.append(("CPU settings", run.file.cpu_settings))
-    found += [(f"factor {key}", one_line(value)) for key, value in factors.items()]
-    return [(key, words) for key, words in found if words]
+        entries.append(("CPU settings", run.file.cpu_settings))
+    entries += [(f"factor {key}", one_line(value)) for key, value in factors.items()]
+    return [(key, words) for key, words in entries if words]
 
 
 def _started(campaign: Campaign) -> str:
@@ -342,14 +342,14 @@ def _started(campaign: Campaign) -> str:
 def _components(data: WorkloadData, groups: Sequence[SchedulerRuns], tables: Mapping[str, Rows]) -> Rows:
     """Return per component and scheduler the executors, and the values of every run."""
     busy = {(row["run"], row["component"]): row for row in tables["busy"]}
-    found: dict[tuple[str, str], Row] = {}
+    entries: dict[tuple[str, str], Row] = {}
     for group in groups:
         ids = {row["run"] for row in group.runs}
         for row in tables["components"]:
             if row["run"] not in ids:
                 continue
             key = (row["component"], group.scheduler)
-            entry = found.setdefault(
+            entry = entries.setdefault(
                 key,
                 {
                     "component": key[0],
@@ -365,7 +365,7 @@ def _components(data: WorkloadData, groups: Sequence[SchedulerRuns], tables: Map
     order = {"spout": 0, "bolt": 1, "sink": 2}
     places = {scheduler: at for at, scheduler in enumerate(data.looks)}
     return sorted(
-        found.values(),
+        entries.values(),
         key=lambda e: (
             e["component"].startswith(ACKER),
             order.get(e["role"], 3),
@@ -377,14 +377,14 @@ def _components(data: WorkloadData, groups: Sequence[SchedulerRuns], tables: Map
 
 def _slots(groups: Sequence[SchedulerRuns], tables: Mapping[str, Rows]) -> Rows:
     """Return per scheduler with a communication schedule the values of the table `slots` of every run."""
-    found: Rows = []
+    rows: Rows = []
     for group in groups:
         ids = {row["run"] for row in group.runs}
         mine = [row for row in tables["slots"] if row["run"] in ids]
         if mine:
             values = {name: [row[name] for row in mine if row[name] is not None] for name in mine[0] if name != "run"}
-            found.append({"scheduler": group.scheduler, "values": values})
-    return found
+            rows.append({"scheduler": group.scheduler, "values": values})
+    return rows
 
 
 def _traces(runs: Sequence[Run]) -> Rows:

@@ -39,14 +39,14 @@ def _shown(values: Mapping[str, "Value"]) -> dict[str, str]:
     """Return the values as text; of long lists, only the entries that not all of them have."""
     lists = [{*value} for value in values.values() if isinstance(value, tuple)]
     common = set.intersection(*lists) if lists else set()
-    found = {}
+    texts = {}
     for label, value in values.items():
         if isinstance(value, tuple):
             others = [each for each in value if each not in common]
-            found[label] = f"{len(value)} entries" + (f", among them {', '.join(others)}" if others else "")
+            texts[label] = f"{len(value)} entries" + (f", among them {', '.join(others)}" if others else "")
         else:
-            found[label] = value
-    return found
+            texts[label] = value
+    return texts
 
 
 PARTS = ("machine", "version", "agenda", "inventory", "settings")
@@ -62,12 +62,12 @@ LONG_LIST = 8
 def _setup(campaign: Campaign) -> Setup:
     record = campaign.file
     plain: Mapping[str, Any] = printable_all(to_plain(record))
-    found: Setup = {}
+    setup: Setup = {}
 
     def add(part: str, name: str, value: Any) -> None:
         for setting, text in _flat(name, value, NONE if part in ("agenda", "inventory") else UNKNOWN):
             if setting not in VOLATILE:
-                found[part, setting] = text
+                setup[part, setting] = text
 
     add("machine", "host", plain["host"])
     machines = {node: entry.facts for run in campaign.runs if run.file for node, entry in run.file.nodes.items()}
@@ -85,8 +85,8 @@ def _setup(campaign: Campaign) -> Setup:
         for entry in run.file.cpu if run.file else ():
             cpu.setdefault(f"{entry.node}: {entry.setting}", set()).add(entry.got or UNKNOWN)
     for name, got in cpu.items():
-        found["settings", name] = ", ".join(sorted(got))
-    return found
+        setup["settings", name] = ", ".join(sorted(got))
+    return setup
 
 
 def _flat(name: str, value: Any, null: str) -> list[tuple[str, Value]]:

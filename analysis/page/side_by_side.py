@@ -134,7 +134,7 @@ def campaign_comparison_rows(campaigns: Campaigns, runs: Mapping[str, Rows], bas
     """
     workloads = dict.fromkeys(w for campaign in campaigns.values() for w in campaign.workloads)
     schedulers = dict.fromkeys(s for campaign in campaigns.values() for s in campaign.schedulers)
-    found = []
+    rows = []
     for workload in workloads:
         for scheduler in schedulers:
             for label in campaigns:
@@ -144,7 +144,7 @@ def campaign_comparison_rows(campaigns: Campaigns, runs: Mapping[str, Rows], bas
                         continue
                     seen = list(values.values())
                     inner = median_interval(seen, label, workload, scheduler, metric.name)
-                    found.append(
+                    rows.append(
                         {
                             "workload": workload,
                             "scheduler": scheduler,
@@ -161,7 +161,7 @@ def campaign_comparison_rows(campaigns: Campaigns, runs: Mapping[str, Rows], bas
                             **_ratio(runs[label], workload, scheduler, baseline, metric.name),
                         }
                     )
-    return found
+    return rows
 
 
 def _ratio(runs: Rows, workload: str, scheduler: str, baseline: str | None, metric: str) -> Row:
@@ -201,15 +201,15 @@ def _workloads(rows: Rows) -> list[str]:
 
 def _lines(rows: Rows) -> list[Row]:
     """Return one entry per scheduler and campaign, with its rows by metric."""
-    found: dict[tuple[str, str], Row] = {}
+    lines: dict[tuple[str, str], Row] = {}
     for row in rows:
         key = row["scheduler"], row["campaign"]
-        line = found.setdefault(key, {"scheduler": key[0], "campaign": key[1], "n": 0, "doubts": "", "cells": {}})
+        line = lines.setdefault(key, {"scheduler": key[0], "campaign": key[1], "n": 0, "doubts": "", "cells": {}})
         line["n"] = max(line["n"], row["n"])
         doubts = [f"{row[name]} {name}" for name in ("saturated", "suspect") if row[name]]
         line["doubts"] = ", ".join(doubts) or line["doubts"]
         line["cells"][row["metric"]] = row
-    return list(found.values())
+    return list(lines.values())
 
 
 def _printed(rows: Rows) -> tuple[Sequence[str], Sequence[Sequence[str]]]:

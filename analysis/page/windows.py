@@ -22,6 +22,7 @@ from analysis.statistics.metrics import (
 )
 from analysis.statistics.pairs import pair_rows
 from analysis.statistics.ranking import PAIR_COLUMNS
+from analysis.tables.summary import interval_figures
 
 PERCENTILES = ("p50", "p95", "p99", "max")
 
@@ -75,8 +76,7 @@ def _windows_of(run: Run) -> Sequence[WindowRecord]:
 
 
 def _row(run: Run, window: WindowRecord) -> Row:
-    latency = window.latency_ms
-    return {
+    row = {
         "run": run.id,
         "workload": run.workload,
         "scheduler": run.scheduler,
@@ -87,22 +87,11 @@ def _row(run: Run, window: WindowRecord) -> Row:
         "seconds": window.seconds,
         "saturated": window.saturated,
         "suspect": run.suspect,
-        "due_tuples_per_s": window.due_tuples_per_s,
-        "source_tuples_per_s": window.source_tuples_per_s,
         "throughput_tuples_per_s": window.throughput_tuples_per_s,
-        "sink_tuples_per_s": window.sink_tuples_per_s,
-        "latency_p50_ms": latency.p50,
-        "latency_p95_ms": latency.p95,
-        "latency_p99_ms": latency.p99,
-        "latency_max_ms": latency.max,
-        "latency_bound_ms": latency.bound,
-        "latency_samples": latency.samples,
-        **{f"{hop}_tuples_per_s": _per_second(window.hops.get(hop), window.seconds) for hop in HOPS},
+        "latency_bound_ms": window.latency_ms.bound,
+        **interval_figures(window, window.seconds),
     }
-
-
-def _per_second(tuples: int | None, seconds: float) -> float | None:
-    return tuples / seconds if tuples is not None and seconds > 0 else None
+    return {column: row[column] for column in WINDOW_COLUMNS["windows"]}
 
 
 @dataclass(frozen=True)

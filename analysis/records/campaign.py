@@ -93,7 +93,7 @@ class Run:
 
     @property
     def reason(self) -> str:
-        """Why it has no figures; empty when it has."""
+        """Reason why it has no figures; empty when it has."""
         if self.file is None or self.file.status != "ok":
             return self.fault or (self.file.reason if self.file else "") or "no reason was recorded"
         if self.file.verification.status == "failed":
@@ -107,7 +107,7 @@ class Run:
 
     @property
     def left_out(self) -> str:
-        """Why its figures are not part of the comparison; empty when they are."""
+        """Reason why its figures are not part of the comparison; empty when they are."""
         return self.reason or self.off_script
 
     @property
@@ -155,7 +155,7 @@ class Run:
 
     @property
     def incomplete(self) -> str:
-        """Why its figures are not comparable with a run without recoveries; empty when they are."""
+        """Reason why its figures are not comparable with a run without recoveries; empty when they are."""
         known = self.file.measured.incomplete if self.file and self.file.measured else None
         if known is UNSET:
             # Earlier versions do not mark such runs.
@@ -164,7 +164,7 @@ class Run:
 
     @property
     def suspect(self) -> str:
-        """Why its figures are doubtful; empty when they are not."""
+        """Reasons to doubt its figures; empty without any."""
         reasons = [*self.file.suspect] if self.file else []
         if self.incomplete == UNMARKED:
             reasons.append(UNMARKED)

@@ -117,7 +117,7 @@ class TimelineRecord(Struct, frozen=True, kw_only=True):
 
     @property
     def doubt(self) -> str:
-        """Why the run did not take the course of the agenda; empty if the event is done.
+        """Deviation of the run from the agenda; empty if the event is done.
 
         >>> TimelineRecord(do="scale", subject="count", asked_s=5.0, outcome="failed", reason="not ready").doubt
         'timeline: scale count at 5 s did not happen: not ready'

@@ -104,7 +104,7 @@ def agreement(engine: ByRepetition, other: ByRepetition, is_higher_better: bool,
     enough = all(side.shape[1] >= ENOUGH for side in sides)
     signs = [direction * pair_signs(side[:, np.newaxis])[0] if enough else None for side in sides]
     orders = [_order(side, schedulers, direction) for side in sides]
-    found = [
+    on_engines = [
         OnEngine(
             n=side.shape[1],
             order=order,
@@ -118,10 +118,10 @@ def agreement(engine: ByRepetition, other: ByRepetition, is_higher_better: bool,
     ]
     first, second = signs
     if first is None or second is None:
-        return Agreement(schedulers, None, (), *found)
+        return Agreement(schedulers, None, (), *on_engines)
     pairs = zip(combinations(schedulers, 2), first, second, strict=True)
     discordant = [Discordant(*(pair if sign > 0 else pair[::-1])) for pair, sign, its in pairs if sign * its < 0]
-    return Agreement(schedulers, tau_interval(sides[0], sides[1], *about), discordant, *found)
+    return Agreement(schedulers, tau_interval(sides[0], sides[1], *about), discordant, *on_engines)
 
 
 def tau_b(first: Signs, second: Signs) -> Values:
@@ -133,8 +133,8 @@ def tau_b(first: Signs, second: Signs) -> Values:
     one, two = first.astype(float), second.astype(float)
     product = (one**2).sum(axis=-1) * (two**2).sum(axis=-1)
     with np.errstate(invalid="ignore", divide="ignore"):
-        found: Values = np.where(product > 0, (one * two).sum(axis=-1) / np.sqrt(product), np.nan)
-    return found
+        correlations: Values = np.where(product > 0, (one * two).sum(axis=-1) / np.sqrt(product), np.nan)
+    return correlations
 
 
 def pair_signs(values: Values) -> Signs:
@@ -149,13 +149,13 @@ def pair_signs(values: Values) -> Signs:
     count, resamples, n = values.shape
     i, j = np.triu_indices(n)
     cut = max(cut_averages(n), 1)
-    found = np.zeros((resamples, count * (count - 1) // 2), dtype=np.int8)
+    signs = np.zeros((resamples, count * (count - 1) // 2), dtype=np.int8)
     for at, (one, other) in enumerate(combinations(range(count), 2)):
         differences = values[one] - values[other]
         differences[np.isclose(values[one], values[other], rtol=SAME, atol=0.0)] = 0.0
         averages = np.partition((differences[:, i] + differences[:, j]) / 2, (cut - 1, len(i) - cut), axis=1)
-        found[:, at] = (averages[:, cut - 1] > 0).astype(np.int8) - (averages[:, -cut] < 0).astype(np.int8)
-    return found
+        signs[:, at] = (averages[:, cut - 1] > 0).astype(np.int8) - (averages[:, -cut] < 0).astype(np.int8)
+    return signs
 
 
 def tau_interval(engine: Values, other: Values, *about: object) -> ConfidenceInterval | None:

@@ -37,7 +37,7 @@ def write_false_positives(campaign: Campaign, pairs: Sequence[tuple[str, str]]) 
     """
     differences = differences_of(campaign, pairs)
     rate, low, high = significant_share(differences)
-    found = FalsePositives(
+    false_positives = FalsePositives(
         rate=rate,
         low=low,
         high=high,
@@ -45,8 +45,8 @@ def write_false_positives(campaign: Campaign, pairs: Sequence[tuple[str, str]]) 
         repetitions=differences.shape[0],
         date=(campaign.file.started_utc or "")[:10],
     )
-    replace_file(campaign.folder / AA_FILE, dump_json(found).encode())
-    return found
+    replace_file(campaign.folder / AA_FILE, dump_json(false_positives).encode())
+    return false_positives
 
 
 def differences_of(campaign: Campaign, pairs: Sequence[tuple[str, str]]) -> Values:
@@ -63,8 +63,8 @@ def differences_of(campaign: Campaign, pairs: Sequence[tuple[str, str]]) -> Valu
             if scheduler == one:
                 left, right = values[workload, one, metric], values.get((workload, other, metric), {})
                 columns.append([_difference(left, right, k) for k in rows])
-    found = np.array(columns, dtype=float).reshape(len(columns), len(rows)).T
-    return found[:, (np.nan_to_num(found) != 0).any(axis=0)]
+    differences = np.array(columns, dtype=float).reshape(len(columns), len(rows)).T
+    return differences[:, (np.nan_to_num(differences) != 0).any(axis=0)]
 
 
 def _difference(left: Mapping[int, float], right: Mapping[int, float], repetition: int) -> float:
@@ -76,7 +76,7 @@ def _difference(left: Mapping[int, float], right: Mapping[int, float], repetitio
 def _metrics(measured: Measured) -> Iterator[tuple[str, float]]:
     """Yield the metrics that a run has; what the agenda determines is none."""
     latency, energy = measured.latency_ms, measured.energy
-    found = {
+    values = {
         "throughput": measured.throughput_tuples_per_s,
         "p50": latency.p50,
         "p95": latency.p95,
@@ -84,7 +84,7 @@ def _metrics(measured: Measured) -> Iterator[tuple[str, float]]:
         "max": latency.max,
         "joules": energy.joules if energy is not None else None,
     }
-    yield from ((name, value) for name, value in found.items() if value is not None)
+    yield from ((name, value) for name, value in values.items() if value is not None)
 
 
 def significant_share(differences: Values) -> tuple[float | None, float | None, float | None]:

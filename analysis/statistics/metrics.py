@@ -61,14 +61,14 @@ METRICS = (
 
 def comparison_rows(campaign: Campaign, runs: Rows) -> Rows:
     """Return n and range per workload, scheduler and metric; with enough repetitions also the median's interval."""
-    found = []
+    rows = []
     for workload, scheduler, metric in _cells(campaign):
         values = by_repetition(runs, workload, scheduler, metric.name)
         seen = spread(list(values.values()), workload, scheduler, metric.name)
         if seen is None:
             continue
         median = seen.median
-        found.append(
+        rows.append(
             {
                 "workload": workload,
                 "scheduler": scheduler,
@@ -84,12 +84,12 @@ def comparison_rows(campaign: Campaign, runs: Rows) -> Rows:
                 "median_high": median.high if median else None,
             }
         )
-    return found
+    return rows
 
 
 def difference_rows(campaign: Campaign, runs: Rows, baseline: str | None) -> Rows:
     """Return differences to the baseline, paired by repetition, where there are enough repetitions."""
-    found = []
+    rows = []
     for workload, scheduler, metric in _cells(campaign):
         if baseline is None or scheduler == baseline:
             continue
@@ -98,7 +98,7 @@ def difference_rows(campaign: Campaign, runs: Rows, baseline: str | None) -> Row
         difference = paired_difference(values, base, workload, scheduler, baseline, metric.name)
         if difference is None:
             continue
-        found.append(
+        rows.append(
             {
                 "workload": workload,
                 "scheduler": scheduler,
@@ -114,7 +114,7 @@ def difference_rows(campaign: Campaign, runs: Rows, baseline: str | None) -> Row
                 "excludes_zero": difference.excludes_zero,
             }
         )
-    return found
+    return rows
 
 
 def by_repetition(runs: Rows, workload: str, scheduler: str, metric: str) -> dict[int, float]:
@@ -128,12 +128,12 @@ def by_repetition(runs: Rows, workload: str, scheduler: str, metric: str) -> dic
 
 def suspect_count(runs: Rows, workload: str, schedulers: Set[str], repetitions: Iterable[int]) -> int:
     """Count the repetitions in which one of the schedulers had a suspect run."""
-    found = {
+    repetitions_with = {
         row["repetition"]
         for row in runs
         if row["counts"] and row["suspect"] and row["workload"] == workload and row["scheduler"] in schedulers
     }
-    return len(found & set(repetitions))
+    return len(repetitions_with & set(repetitions))
 
 
 def saturated_count(runs: Rows, workload: str, schedulers: Set[str], repetitions: Iterable[int]) -> int | None:

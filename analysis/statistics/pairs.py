@@ -17,7 +17,7 @@ def pair_rows(campaign: Campaign, runs: Rows, baseline: str | None) -> Rows:
     """
     first = [s for s in campaign.schedulers if s == baseline]
     order = first + [s for s in campaign.schedulers if s != baseline]
-    found = []
+    all_rows = []
     for metric in shown_of(campaign):
         rows = []
         for workload in campaign.workloads:
@@ -41,8 +41,8 @@ def pair_rows(campaign: Campaign, runs: Rows, baseline: str | None) -> Rows:
                         }
                     )
         _conclude(rows)
-        found += rows
-    return sorted(found, key=lambda row: campaign.workloads.index(row["workload"]))
+        all_rows += rows
+    return sorted(all_rows, key=lambda row: campaign.workloads.index(row["workload"]))
 
 
 def rows_without_suspect(campaign: Campaign, runs: Rows, pairs: Rows, baseline: str | None) -> Rows:

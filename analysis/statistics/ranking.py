@@ -89,7 +89,7 @@ def ranking_rows(campaign: Campaign, runs: Rows, pairs: Rows, baseline: str | No
     against = {(r["workload"], r["scheduler"], r["metric"]): r for r in pairs if r["other"] == baseline}
     ordered: Rows = []
     for workload in campaign.workloads:
-        found = []
+        ranked = []
         for scheduler in campaign.schedulers:
             for metric in shown_of(campaign):
                 mine = by_repetition(runs, workload, scheduler, metric.name)
@@ -115,13 +115,13 @@ def ranking_rows(campaign: Campaign, runs: Rows, pairs: Rows, baseline: str | No
                 if metric.name == TRAFFIC and row["change_percent"] is None and row["high"] == 0:
                     row |= _all_gone(against.get((workload, scheduler, metric.name)))
                 row["rank"] = _rank(row, pairs)
-                found.append(row)
-        ranks: dict[str, list[int | None]] = {row["scheduler"]: [] for row in found}
-        for row in found:
+                ranked.append(row)
+        ranks: dict[str, list[int | None]] = {row["scheduler"]: [] for row in ranked}
+        for row in ranked:
             if row["metric"] in primary_of(campaign):
                 ranks[row["scheduler"]].append(row["rank"])
         sums = {s: sum(filter(None, each)) for s, each in ranks.items() if each and None not in each}
-        ordered += sorted(found, key=lambda row: sums[row["scheduler"]]) if len(sums) == len(ranks) else found
+        ordered += sorted(ranked, key=lambda row: sums[row["scheduler"]]) if len(sums) == len(ranks) else ranked
     return ordered
 
 
@@ -186,11 +186,11 @@ def sentences(pairs: Rows, workload: str, baseline: str | None, without_suspect:
 
 def _sentences(pairs: Sequence[Row], workload: str, baseline: str | None) -> dict[str, str]:
     """Return scheduler -> sentence."""
-    found: dict[str, dict[str, Row]] = {}
+    by_scheduler: dict[str, dict[str, Row]] = {}
     for row in pairs:
         if (row["workload"], row["other"]) == (workload, baseline) and row["n"] >= ENOUGH:
-            found.setdefault(row["scheduler"], {})[row["metric"]] = row
-    return {scheduler: _sentence(scheduler, str(baseline), rows) for scheduler, rows in found.items()}
+            by_scheduler.setdefault(row["scheduler"], {})[row["metric"]] = row
+    return {scheduler: _sentence(scheduler, str(baseline), rows) for scheduler, rows in by_scheduler.items()}
 
 
 def _sentence(scheduler: str, baseline: str, rows: Mapping[str, Row]) -> str:

@@ -65,9 +65,9 @@ def steady_from_s(run: Run, steady: Set[str], throughput: Sequence[Row], latency
         return None
     if (run.file.label or run.file.workload) not in steady:
         return None
-    found = [_end(throughput, "sink_tuples_per_s"), *([_end(latency, "latency_ms")] if latency else [])]
-    known = [second for second in found if second is not None]
-    return max(known) if len(known) == len(found) else None
+    ends = [_end(throughput, "sink_tuples_per_s"), *([_end(latency, "latency_ms")] if latency else [])]
+    known = [second for second in ends if second is not None]
+    return max(known) if len(known) == len(ends) else None
 
 
 def _end(rows: Sequence[Row], column: str) -> float | None:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from analysis.records.campaign import Campaign, Run
 from analysis.records.descriptions import ONE_HOST
+from analysis.records.interval_metrics import IntervalMetrics
 from analysis.statistics.metrics import HOPS, Row, Rows
 from analysis.statistics.transient import steady_from_s, steady_workloads
 from inventory.foreign import printable_all
@@ -60,19 +61,23 @@ def _recorded_figures(run: Run) -> Row:
     if measured is None:
         return {}
     seconds = ((run.times.measure_end_ns or 0) - (run.times.measure_start_ns or 0)) / NS
-    latency = measured.latency_ms
+    return interval_figures(measured, seconds) | _conditions(run)
+
+
+def interval_figures(metrics: IntervalMetrics, seconds: float) -> Row:
+    """Return rates and latencies of an interval of `seconds`, as columns of tables; None for unknown values."""
+    latency = metrics.latency_ms
+    tuples = {hop: metrics.hops.get(hop) for hop in HOPS}
     return {
-        "due_tuples_per_s": measured.due_tuples_per_s,
-        "source_tuples_per_s": measured.source_tuples_per_s,
-        "sink_tuples_per_s": measured.sink_tuples_per_s,
+        "due_tuples_per_s": metrics.due_tuples_per_s,
+        "source_tuples_per_s": metrics.source_tuples_per_s,
+        "sink_tuples_per_s": metrics.sink_tuples_per_s,
         **{f"latency_{name}_ms": getattr(latency, name) for name in _PERCENTILES},
         "latency_samples": latency.samples,
         **{
-            f"{hop}_tuples_per_s": tuples / seconds
-            for hop, tuples in measured.hops.items()
-            if tuples is not None and seconds > 0
+            f"{hop}_tuples_per_s": None if count is None or seconds <= 0 else count / seconds
+            for hop, count in tuples.items()
         },
-        **_conditions(run),
     }
 
 

@@ -55,7 +55,7 @@ NO_LOGIN, NO_HOST_KEY = "Permission denied", "Host key verification failed"
 """Messages of OpenSSH."""
 
 OWN_TIME_S, TERM_TIME_S = 3.0, 5.0
-"""How long an interrupted playbook may take to end by itself, and then after each signal."""
+"""Longest time in which an interrupted playbook may end by itself, and then after each signal."""
 
 
 class Choice(NamedTuple):

@@ -98,7 +98,7 @@ class RevisionRules(RevisionSettings):
 
 
 class Questions(NamedTuple):
-    """When an online scheduler is asked, besides at changes; times are in seconds since the sources started.
+    """Times at which an online scheduler is asked, besides at changes, in seconds since the sources started.
 
     Attributes:
         first_s: the first time, when the first window is full.
@@ -131,7 +131,7 @@ class OnlineRun:
 
     @property
     def ready_s(self) -> float:
-        """When the first window is full: it begins with a report after `settle_s`."""
+        """Time at which the first window is full: it begins with a report after `settle_s`."""
         return self.revision.settle_s + REPORT_S + self.rhythm.window_s
 
     def questions(self, ends_s: float) -> Questions | None:

@@ -66,7 +66,7 @@ def plain_console(color: bool, stderr: bool = False) -> "Console":
 
 
 WAIT_MS = 1000
-"""How long a write to standard error may block, once."""
+"""Longest time that a write to standard error may block, once."""
 
 
 def open_standard_streams() -> None:

@@ -64,7 +64,7 @@ class _Waves:
 
     @property
     def outlasts_changes(self) -> bool:
-        """Whether it is still wanted when the topology has changed before it begins: moves that an agenda scripts."""
+        """True for moves that an agenda scripts: they remain wanted when the topology changes before they begin."""
         return self.revision is None and bool(self.waves)
 
 

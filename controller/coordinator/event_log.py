@@ -27,7 +27,7 @@ LIVE_DECISIONS = 20
 """Number of the last decisions that are shown while a run is under way."""
 
 ENDED = "the sources had ended"
-"""Why a change that was requested was not begun."""
+"""Reason why a change that was requested was not begun."""
 
 NOT_ASKED = "the scheduler was not asked"
 
@@ -180,7 +180,7 @@ class EventLog:
 
     @property
     def timeline(self) -> Sequence[TimelineRecord]:
-        """What has become of the events of the timeline so far, in order of time."""
+        """Outcomes of the events of the timeline so far, in order of time."""
         return [entry.record for entry in sorted(self._script, key=lambda entry: entry.asked_s)]
 
     def demanded(self, entry: TimelineEntry) -> None:

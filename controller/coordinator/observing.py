@@ -59,7 +59,7 @@ class WorkerReports(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class ObservedWindow:
-    """What is known of a window at its end; nothing of it changes later.
+    """Measurements of a window at its end; nothing of it changes later.
 
     Attributes:
         at_s: its end.

@@ -40,7 +40,7 @@ class InUseError(UnfitError):
 
 
 class ClusterClaim(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a campaign uses alone.
+    """Resources that a campaign uses alone.
 
     Attributes:
         cluster: name of the cluster in messages, with its article.

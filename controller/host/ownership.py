@@ -1,4 +1,4 @@
-"""What a campaign owns: its clean-up log, for `millrace clean`.
+"""Clean-up log of a campaign, which lists everything that it owns, for `millrace clean`.
 
 The clean-up log is a record of everything that a campaign creates on this host. Every campaign has one state file in
 the user's state folder (`controller.host.disk`) for as long as it may have processes. A file whose campaign is dead
@@ -54,7 +54,7 @@ class Owner(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 CAMPAIGN, CALIBRATION = "campaign", "calibration"
-"""What a state file is of."""
+"""Kinds of state files."""
 
 
 class Header(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -58,7 +58,7 @@ class Backend(Protocol):
 
     @property
     def claim(self) -> ClusterClaim:
-        """What a campaign on these nodes uses alone; valid after `check`."""
+        """Resources that a campaign on these nodes uses alone; valid after `check`."""
         ...
 
     @property
@@ -71,7 +71,7 @@ class Backend(Protocol):
 
     @property
     def engine_obstacle(self) -> str:
-        """Why processes of another engine cannot run on the nodes; empty if they can."""
+        """Reason why processes of another engine cannot run on the nodes; empty if they can."""
         ...
 
     @property

@@ -48,7 +48,7 @@ VITALS_S = 1.0
 
 @dataclass
 class WorkModel:
-    """What workers report about their rows and their state.
+    """Reports of workers about their rows and their state.
 
     Attributes:
         position: position of every source.

@@ -1,4 +1,4 @@
-"""Why an executor is where it is: the cost on every other node, and what forbids it there."""
+"""Alternatives to an executor's node: the cost on every other node, and what forbids it there."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace

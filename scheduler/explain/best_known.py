@@ -1,4 +1,4 @@
-"""How far plans are from the best known placement of their round: the gap of `millrace place --compare`."""
+"""Gap of plans to the best known placement of their round, as in `millrace place --compare`."""
 
 from collections.abc import Mapping
 

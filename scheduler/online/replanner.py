@@ -29,7 +29,7 @@ ROUNDING = 1e-9
 
 
 class Replan(Struct, frozen=True, forbid_unknown_fields=True):
-    """When a scheduler without `revise` makes a new plan for what runs.
+    """Rules for new plans of a scheduler without `revise` for what runs.
 
     Attributes:
         every_s: time between two plans.
@@ -47,7 +47,7 @@ class Replan(Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class ReplanRules:
-    """When a plan is applied.
+    """Conditions under which a plan is applied.
 
     Attributes:
         min_gain_percent: traffic between nodes that a plan must save; None = any plan that differs is applied.

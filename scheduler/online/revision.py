@@ -22,7 +22,7 @@ Average = Literal["mean", "trimmed", "ewma"]
 
 @dataclass(frozen=True)
 class Rhythm:
-    """When a scheduler is asked, and what its windows are.
+    """Windows of a scheduler, and the times at which it is asked.
 
     Attributes:
         window_s: length of a window; of `ewma`, the time between two samples.

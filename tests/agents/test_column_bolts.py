@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from agents.worker.channels.channel import Tick
 from agents.worker.channels.input_gate import InputGate
 from agents.worker.executors.columns import ColumnBoltExecutor, ColumnSpoutExecutor
-from agents.worker.executors.executor import FIRST_STRIDE
+from agents.worker.executors.executor import FIRST_STRIDE, LatencySampler
 from inventory.errors import RunError
 from inventory.times import NS
 from workloads.columns import ROWS_BELOW, ColumnBatch, ColumnBolt, Columns, ColumnsEmitted, Derived
@@ -216,7 +216,8 @@ def test_a_column_spout_emits_its_records_once_in_order_with_their_stamps(way: s
     downstream = Downstream()
     spout = as_columns(CountingSpout(300), EMITTED, way)
     clock = source_clock(Max(), spout, 0, 1, 0)  # type: ignore[arg-type]
-    running = ColumnSpoutExecutor(0, Executor("s", 0), spout, downstream.router, clock, 0, None, SCHEMA)  # type: ignore[arg-type]
+    sampler = LatencySampler(0, least_stride=ColumnSpoutExecutor.LEAST_STRIDE)
+    running = ColumnSpoutExecutor(0, Executor("s", 0), spout, downstream.router, clock, sampler, SCHEMA)  # type: ignore[arg-type]
     running.start(0)
     arrived: deque[Row] = deque()
     while not running.ending:
@@ -233,7 +234,8 @@ def test_a_column_spout_that_hardly_ever_runs_does_not_sample_every_record() -> 
     downstream = Downstream()
     spout = as_columns(CountingSpout(), EMITTED, "columns")
     clock = source_clock(Max(), spout, 0, 1, 0)  # type: ignore[arg-type]
-    running = ColumnSpoutExecutor(0, Executor("s", 0), spout, downstream.router, clock, 0, None, SCHEMA)  # type: ignore[arg-type]
+    sampler = LatencySampler(0, least_stride=ColumnSpoutExecutor.LEAST_STRIDE)
+    running = ColumnSpoutExecutor(0, Executor("s", 0), spout, downstream.router, clock, sampler, SCHEMA)  # type: ignore[arg-type]
     running.start(0)
     for minutes in range(1, 9):
         assert running.turn(minutes * 60 * NS)

@@ -215,6 +215,21 @@ def test_after_a_reboot_nothing_is_restored(tmp_path: Path) -> None:
     assert kernel.writes == []
 
 
+def test_values_of_files_that_appear_are_in_the_journal_before_these_are_written(tmp_path: Path) -> None:
+    root = core_off().build(tmp_path)
+    journal_path(root).parent.mkdir(parents=True)
+    written = []
+
+    def check(_number: int, path: str) -> None:
+        journal = read_journal(root)
+        assert journal is not None
+        assert journal.before.value(path) is not None, path
+        written.append((path, path in journal.before.later))
+
+    run(root, [CpuRequest(cores=4, min_ghz=1.2, max_ghz=1.2)], check)
+    assert (f"{CPU}/cpufreq/policy3/scaling_max_freq", True) in written
+
+
 def test_a_clock_set_on_a_core_that_was_offline_is_restored_there_too(tmp_path: Path) -> None:
     """Kernels may keep a policy while its CPUs are offline: its limits must be as before when they come back online."""
     root = core_off().build(tmp_path, keeps_policies=True)

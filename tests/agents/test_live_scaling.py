@@ -93,6 +93,19 @@ def test_executors_report_the_source_and_size_of_the_state_that_they_take_over(t
         assert scaled.verdict(run).passed
 
 
+def test_records_that_scaled_sources_had_emitted_before_a_recovery_remain_replays(tmp_path: Path) -> None:
+    scaled = LiveScalingRun(wordcount(tmp_path), tmp_path / "inputs", 1)
+    with scripted_run(scaled.spec, with_inputs(scaled.workload, scaled.inputs), LIMITS) as run:
+        scaled.sweep(run, 5)
+        before = list(run.spouts)
+        before[0].seen = before[0].position + 500
+        scaled.scale(run, 1, {"spout": 3})
+        assert before[1].position > before[1].seen
+        assert len(run.spouts) == 3
+        assert sum(each.seen for each in run.spouts) == before[0].seen + before[1].position
+        assert scaled.verdict(run).passed
+
+
 def test_a_spout_without_seek_cannot_be_scaled(tmp_path: Path) -> None:
     class Fixed(Spout):
         def __init__(self) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from spouts import MAX_ROWS, BarrierRecorder, describe_output, expected_output, spout_of, ticking_spouts
 
 from agents.worker.channels.channel import Barrier, Mark
-from agents.worker.executors.executor import Snapshot
+from agents.worker.executors.executor import FIRST_STRIDE, Snapshot
 from workloads.operators import STEP_NS, Row
 from workloads.rates import Constant, Max
 
@@ -192,6 +192,18 @@ def test_a_restored_spout_continues_at_its_position_and_counts_replayed_records_
     assert describe_output(downstream.arrived) == [*range(300, 1_000), "end"]
     assert (running.meter.replayed, running.meter.emitted) == (400, 300)
     assert running.position == 1_000
+
+
+def test_a_restored_spout_samples_one_of_every_block_of_records_from_its_position_on() -> None:
+    downstream = Downstream()
+    running = spout_of(CountingSpout(1_000), Max(), downstream)
+    running.restore(Snapshot(b"300", 300, 1))
+    running.start(0)
+    while not running.ending:
+        running.turn(1)
+    sampled = [delivery.rows[at][0] for delivery in downstream.queue for at, _ in delivery.stamps]
+    assert [(record - 300) // FIRST_STRIDE for record in sampled] == list(range(len(sampled)))
+    assert len(sampled) >= 700 // FIRST_STRIDE
 
 
 def test_a_replayed_record_is_not_late_again() -> None:

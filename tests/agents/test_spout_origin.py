@@ -7,7 +7,7 @@ from executor_harness import CountingSpout, Downstream
 from spouts import RecordedTimes
 
 from agents.worker.channels.channel import Tick
-from agents.worker.executors.executor import Snapshot
+from agents.worker.executors.executor import LatencySampler, Snapshot
 from agents.worker.executors.spout import SpoutExecutor
 from workloads.rates import Max, Rate, Replay
 from workloads.source_clock import source_clock
@@ -31,7 +31,7 @@ class Recorded(CountingSpout):
 
 def executor_of(spout: Recorded, rate: Rate, downstream: Downstream) -> SpoutExecutor:
     clock = source_clock(rate, spout, 0, 1, 0)
-    return SpoutExecutor(0, Executor("s", 0), spout, downstream.router, clock, 0)
+    return SpoutExecutor(0, Executor("s", 0), spout, downstream.router, clock, LatencySampler(0))
 
 
 def emitted(downstream: Downstream) -> list[object]:
@@ -85,4 +85,4 @@ def test_a_source_without_an_origin_starts_with_tick_1() -> None:
     for tick_ns in (0, 7):
         spout = CountingSpout(1, tick_ns)
         clock = source_clock(Max(), spout, 0, 1, 0)
-        assert SpoutExecutor(0, Executor("s", 0), spout, Downstream().router, clock, 0).next_tick == 1
+        assert SpoutExecutor(0, Executor("s", 0), spout, Downstream().router, clock, LatencySampler(0)).next_tick == 1

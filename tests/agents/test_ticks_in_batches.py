@@ -27,6 +27,7 @@ from agents.worker.channels.input_gate import InputGate, batch_parts
 from agents.worker.channels.linger import FlushTimer
 from agents.worker.executors.bolt import BoltExecutor
 from agents.worker.executors.columns import ColumnBoltExecutor, ColumnSpoutExecutor
+from agents.worker.executors.executor import LatencySampler
 from inventory.errors import RunError
 from workloads.arrays import batch_of
 from workloads.columns import ColumnBatch, ColumnBolt, Columns, ColumnsEmitted, ColumnSpout, Derived
@@ -313,9 +314,8 @@ def test_a_source_sends_the_same_with_ticks_inside_batches_but_in_fewer_turns(
         downstream.outgoing.takes_ticks = inside  # type: ignore[misc]
         spout = Numbers(every, limit)
         with mock.patch.object(ColumnSpoutExecutor, "MAX_ROWS", most):
-            running = ColumnSpoutExecutor(
-                0, Executor("a", 0), spout, downstream.router, source_clock(Max(), spout, 0, 1, 0), 0, None, SCHEMA
-            )
+            clock, sampler = source_clock(Max(), spout, 0, 1, 0), LatencySampler(0)
+            running = ColumnSpoutExecutor(0, Executor("a", 0), spout, downstream.router, clock, sampler, SCHEMA)
             running.start(0)
             count, found = 0, []
             for at in range(1000):

@@ -92,6 +92,12 @@ def test_samples_of_records_that_were_due_and_not_out_are_counted(tmp_path: Path
     assert found["latency_ms"]["censored"] == pytest.approx(300, rel=0.1)
 
 
+def test_samples_of_records_that_were_due_before_the_interval_are_not_counted(tmp_path: Path) -> None:
+    found = traced(tmp_path, 100, until_s=160)
+    # At the end of the interval 1,500 records are out; the next 3,500 were due before its begin.
+    assert found["latency_ms"]["censored"] == pytest.approx(1000, rel=0.1)
+
+
 def test_samples_that_never_came_out_are_counted_too(tmp_path: Path) -> None:
     found = traced(tmp_path, 800, until_s=START_S + SECONDS + 1)
     assert found["latency_ms"]["censored"] == pytest.approx(300, rel=0.1)

@@ -220,6 +220,11 @@ def test_baselines_that_differ_are_flagged_and_their_mean_counts(tmp_path: Path)
     assert found["machines"][0]["idle"]["after"]["watts"] == 42.0
 
 
+def test_a_baseline_that_is_known_on_one_side_only_counts_whole() -> None:
+    known, unknown = IdleBaseline(watts=38.0, domains={"package-0": 38.0}), IdleBaseline(reason="the meter was lost")
+    assert Idle(known, unknown).watts == Idle(unknown, known).watts == {"package-0": 38.0}
+
+
 def test_a_machine_that_drew_less_than_when_idle_is_flagged_and_still_adds_up(tmp_path: Path) -> None:
     high = IdleBaseline(watts=130.0, domains={"package-0": 130.0})
     found = accounted(tmp_path, *all_traces(tmp_path), idle=Idle(high, high))

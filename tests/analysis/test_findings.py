@@ -280,6 +280,31 @@ def test_a_median_of_0_in_the_baseline_has_no_change(campaign: Campaign, baselin
     assert "tuples between nodes not distinguishable" in " ".join(sentences(tables["pairs"], "exclamation", "even"))
 
 
+@pytest.mark.parametrize(("repeated", "rank"), [(1, None), (3, 1)])
+def test_a_single_scheduler_has_a_rank_from_ten_repetitions_on(
+    campaign: Campaign, repeated: int, rank: int | None
+) -> None:
+    runs = [row for row in runs_of(repeated=repeated) if row["scheduler"] == "even"]
+    assert {row["rank"] for row in tables_of(campaign, runs, "even")["ranking"]} == {rank}
+
+
+def test_without_a_ratio_schedulers_differ_only_if_the_interval_of_the_difference_excludes_zero(
+    campaign: Campaign,
+) -> None:
+    """Six large rises are significant for the mean, and by their ranks not against six small falls."""
+    values = {"even": [10.0] * 11 + [1.0], "top-storm": [20.0] * 6 + [9.0] * 5 + [0.0]}
+    common = {"workload": "exclamation", "counts": True, "suspect": "", "saturated": False}
+    runs = [
+        common | {"scheduler": scheduler, "repetition": k} | dict.fromkeys(HEADINGS, value)
+        for scheduler, each in values.items()
+        for k, value in enumerate(each)
+    ]
+    for row in pair_rows(campaign, runs, "even"):
+        assert (row["ratio"], row["adjusted_p"]) == (None, 2**-5)
+        assert row["difference_low"] < 0 < row["difference_high"]
+        assert row["outcome"] == EQUAL
+
+
 def test_without_a_ratio_the_difference_is_given(campaign: Campaign) -> None:
     runs = runs_of(repeated=4)
     for row in runs:

@@ -8,6 +8,7 @@ import pytest
 
 from agents.collected_traces import collect
 from agents.trace import AGENT, CONTROLLER, TraceWriter
+from analysis.measure.covered import PartOfIntervals, Spans, read_table
 from analysis.measure.run_metrics import measure
 from analysis.records.file_types import ClockDifference
 from inventory.documents import to_plain
@@ -89,6 +90,15 @@ def test_a_worker_that_gets_the_last_mark_late_is_measured_over_its_own_interval
     assert measured(tmp_path, writer)["source_tuples_per_s"] == 10
 
 
+def test_a_part_of_the_interval_ends_with_it(tmp_path: Path) -> None:
+    writer = worker(tmp_path, "n1", 0)
+    writer.close()
+    collect([tmp_path], tmp_path / "parquet")
+    whole = Spans(read_table(tmp_path / "parquet", "event", "kind", "detail", "value"), {})
+    assert PartOfIntervals(whole, 1.0, 2.0).of("n1", 0) == (START + NS, START + 3 * NS)
+    assert PartOfIntervals(whole, 3.0, 2.0).of("n1", 0) == (START + 3 * NS, END)
+
+
 def test_refused_connections_are_counted_by_reason_over_the_whole_run(tmp_path: Path) -> None:
     writers = [worker(tmp_path, "n1", 0), worker(tmp_path, "n1", 1)]
     for at, (writer, reason, count) in enumerate(
@@ -128,10 +138,11 @@ def test_unknown_metrics_are_none_and_not_zero(tmp_path: Path) -> None:
     ("bound_ms", "withheld"),
     [(0.5, []), (49.9, []), (50.0, ["p50"]), (97.0, ["p50", "p95"]), (100.0, ["p50", "p95", "p99", "max"])],
 )
+@pytest.mark.parametrize("nodes", [("n1", "n2"), ("n2", "n1")])
 def test_latency_within_the_difference_of_clocks_is_withheld(
-    tmp_path: Path, bound_ms: float, withheld: list[str]
+    tmp_path: Path, bound_ms: float, withheld: list[str], nodes: tuple[str, str]
 ) -> None:
-    source, sink = worker(tmp_path, "n1", 0), worker(tmp_path, "n2", 0)
+    source, sink = (worker(tmp_path, node, 0) for node in nodes)
     source.add("throughput", START + NS, "src[0]", "src", "spout", 8, 0, 0, None, None, None)
     sink.add("throughput", START + NS, "snk[0]", "snk", "sink", 0, 8, None, None, None, None)
     for value in range(1, 101):
@@ -162,9 +173,10 @@ def test_a_worker_with_a_single_row_is_measured(tmp_path: Path) -> None:
         (lambda second: 300, 100, False),
         (lambda second: 450, 100, True),
         (lambda second: 80 * second, 100, True),
+        (lambda second: 305 if second == 2 else 5, 100, False),
         (lambda second: 5, 80, True),
     ],
-    ids=["on time", "late but steady", "later than a tenth", "ever later", "owing a fifth"],
+    ids=["on time", "late but steady", "later than a tenth", "ever later", "late for a while", "owing a fifth"],
 )
 def test_sources_that_fall_behind_are_called_saturated(
     tmp_path: Path, late_ms: Any, per_row: int, saturated: bool

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 
 from analysis.statistics.intervals import ENOUGH, ConfidenceInterval, median_interval, paired_difference, spread
 
@@ -32,6 +33,18 @@ def test_the_interval_holds_the_median_and_stays_within_the_values(values: list[
     assert found is not None
     assert found.estimate == pytest.approx(float(np.median(values)))
     assert min(values) <= found.low <= found.estimate <= found.high <= max(values)
+
+
+@pytest.mark.parametrize(("n", "low", "high"), [(17, 5, 13), (19, 6, 14), (31, 11, 21)])
+def test_the_interval_ends_at_quantiles_of_the_exact_bootstrap_distribution(n: int, low: int, high: int) -> None:
+    def at_most(value: int) -> float:
+        """Return the probability that the median of a resample of 1..n is at most `value`."""
+        return float(stats.binom.sf(n // 2, n, value / n))
+
+    assert at_most(low - 1) < 0.02 < 0.03 < at_most(low)
+    interval = median_interval([float(value) for value in range(1, n + 1)], n)
+    assert interval is not None
+    assert (interval.low, interval.high) == (low, high)
 
 
 @given(VALUES, st.randoms(use_true_random=False))

@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pyarrow.compute as pc
+import pyarrow.parquet
 import pytest
 from observed_rounds import SKEWED_RATES, SPREAD_PLACEMENT, chain, nodes, observed, past_revision, round_at
 from traced_runs import NAME, TracedRun
@@ -114,6 +116,21 @@ def test_an_online_run_has_the_observations_of_its_scheduler(
     assert observe().at_s == pytest.approx(20, abs=1)
     decisions.write_text("{")
     assert "decisions.jsonl: not the decisions of a run" in refused(capsys, "observe", campaign)
+
+
+def test_a_node_that_was_sampled_for_a_part_of_the_interval_has_the_load_of_that_part(
+    campaign: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def node_load() -> Any:
+        assert run(["traffic", str(campaign), "--quiet"]) == 0
+        return json.loads(capsys.readouterr().out)["node_load"]
+
+    whole, path = node_load(), campaign / "runs" / NAME / "traces" / "cpu.parquet"
+    rows = pyarrow.parquet.read_table(path)
+    times = sorted(set(rows["t_ns"].to_pylist()))
+    pyarrow.parquet.write_table(rows.filter(pc.greater(rows["t_ns"], times[len(times) // 2])), path)
+    assert min(whole.values()) > 0
+    assert node_load() == pytest.approx(whole, rel=0.05)
 
 
 def test_a_part_of_a_run_is_chosen_in_seconds_since_the_sources_started(

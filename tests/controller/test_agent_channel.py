@@ -15,9 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.protocol import VERSION, Report, Start
+from analysis.records.file_types import ClockDifference
 from controller.coordinator.interfaces import Offset
 from controller.host.process_identity import identify
+from controller.nodes import agents
 from controller.nodes.agent_channel import DRIFT, WINDOW, AgentChannel, OffsetEstimate
+from controller.nodes.agents import ClockSync
 from controller.nodes.transport import LoopbackTransport, Remote
 from inventory.errors import RunError
 
@@ -202,3 +205,35 @@ def test_only_recent_exchanges_are_kept() -> None:
 
 def test_the_offset_is_unknown_before_the_first_reply() -> None:
     assert OffsetEstimate().at(0) is None
+
+
+def test_stamps_are_as_wrong_as_their_offset_has_turned_out_to_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agents, "CLOCKS_EVERY_S", 0.0)
+    measured = {"n1": [Offset(1000, 10), Offset(1500, 20), Offset(1490, 5)], "n2": [Offset(-7, 3)]}
+    sent: list[tuple[str, int]] = []
+
+    def measure(node: str) -> Offset:
+        if not measured[node]:
+            raise RunError("the node cannot be reached")
+        return measured[node].pop(0)
+
+    async def send(node: str, offset_ns: int) -> None:
+        sent.append((node, offset_ns))
+
+    async def until_all_are_measured(clocks: ClockSync) -> None:
+        running = asyncio.create_task(clocks.run(["n1"], send))
+        while measured["n1"]:
+            await asyncio.sleep(0.001)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    clocks = ClockSync(measure, tmp_path, "r")
+    assert (clocks.current("n1"), clocks.current("n2")) == (Offset(1000, 10), Offset(-7, 3))
+    asyncio.run(until_all_are_measured(clocks))
+    clocks.close()
+    assert sent == [("n1", 1500), ("n1", 1490)]
+    # Until the second measurement, stamps of n1 were wrong by up to 500 ns and the bound of that measurement.
+    assert clocks.current("n1") == Offset(1490, 520)
+    assert clocks.differences() == [ClockDifference("n1", "n2", 523)]

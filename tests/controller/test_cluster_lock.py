@@ -8,9 +8,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
+from msgspec.structs import replace
 
-from controller.host.cluster_lock import LOCKS, ClusterClaim, ClusterLock, InUseError, merged
+from controller.host.cluster_lock import LOCKS, ClusterClaim, ClusterLock, InUseError, is_held, merged, read_holder
 from controller.host.disk import state_folder
 
 FIVE = ClusterClaim("the loopback cluster 127.0.0.2 to 127.0.0.3", ("127.0.0.2", "127.0.0.3"), (0, 1, 2, 3))
@@ -36,8 +38,6 @@ def _state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @contextmanager
 def campaign(claim: ClusterClaim, name: str) -> Iterator[subprocess.Popen[str]]:
     """Start a process that locks what it claims until it gets a line; the block has its output."""
-    import msgspec
-
     command = [sys.executable, "-c", HOLDER, msgspec.json.encode(claim).decode(), f"/results/{name}"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -93,6 +93,17 @@ def test_clusters_on_other_addresses_exclude_each_other_only_for_cpus_that_their
 def test_names_that_differ_only_in_punctuation_are_of_separate_clusters(tmp_path: Path) -> None:
     with ClusterLock(ClusterClaim("a", ("a/b",)), tmp_path), ClusterLock(ClusterClaim("a", ("a-b",)), tmp_path):
         assert len(list(state_folder().glob(LOCKS))) == 2
+
+
+def test_a_lock_of_an_earlier_boot_is_free(tmp_path: Path) -> None:
+    with ClusterLock(FIVE, tmp_path) as lock:
+        assert is_held(lock.path)
+        holder = read_holder(lock.path)
+        assert holder is not None
+        process = replace(holder.owner.process, boot="another boot")
+        lock.path.write_bytes(msgspec.json.encode(replace(holder, owner=replace(holder.owner, process=process))))
+        assert not is_held(lock.path)
+        assert refusal(FIVE) == ""
 
 
 def test_a_campaign_on_several_clusters_does_not_exclude_itself(tmp_path: Path) -> None:

@@ -81,7 +81,10 @@ def test_live_scaled_sources_continue_after_the_highest_record_of_all() -> None:
     assert nodes.coordinator.positions == {"src[0]": 60, "src[1]": 60}
 
 
-@pytest.mark.parametrize("dies", ["a worker", "an agent, which is away for longer than between two tries to scale"])
+@pytest.mark.parametrize(
+    "dies",
+    ["a worker", "a worker twice", "an agent, which is away for longer than between two tries to scale"],
+)
 def test_a_scaling_of_sources_that_no_checkpoint_follows_is_undone_by_a_recovery_and_made_again(dies: str) -> None:
     async def kill(nodes: FakeNodes) -> None:
         nodes.model.records = 100
@@ -97,13 +100,17 @@ def test_a_scaling_of_sources_that_no_checkpoint_follows_is_undone_by_a_recovery
         assert not coordinator.event_log.scalings
         number = coordinator._epoch_workers.spec.numbers[0]
         coordinator.handle_report("n1", report(1, 41, number))
-        if dies == "a worker":
+        if dies.startswith("a worker"):
             nodes.kill_worker(MID)
         else:
             nodes.restart_s = 3 * RETRY_S
             nodes.kill_agent(MID.node)
         while nodes.epoch == 1:
             await asyncio.sleep(0.001)
+        if dies == "a worker twice":
+            nodes.kill_worker(MID)
+            while nodes.epoch == 2:
+                await asyncio.sleep(0.001)
         coordinator.handle_report("n1", report(1, 70, number))  # late
         nodes.unanswered.clear()
 
@@ -111,6 +118,7 @@ def test_a_scaling_of_sources_that_no_checkpoint_follows_is_undone_by_a_recovery
     second = nodes.messages(Start, "n1")[1].spec
     assert [executor_name(executor) for executor in second.executors] == ["src[0]", "mid[0]", "sink[0]"]
     assert (second.restore, dict(second.stored), second.numbers) == (scaled_at(nodes).barrier - 1, {}, ())
+    assert [start.spec.epoch for start in nodes.messages(Start, "n1")] == list(range(1, nodes.epoch + 1))
     # The three executors share the 100 records of the checkpoint; one of them has emitted 7 more than its share.
     assert nodes.messages(Go, "n1")[-1].seen == {"src[0]": 107}
     (scaling,) = nodes.coordinator.event_log.scalings

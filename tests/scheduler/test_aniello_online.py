@@ -166,6 +166,19 @@ def test_a_plan_is_applied_when_it_relieves_an_overloaded_node() -> None:
     assert plan.details["reason"] == "an overloaded node is relieved"
 
 
+def test_topologies_whose_workers_fill_the_cluster_are_planned_together() -> None:
+    existing = tuple(
+        ExistingWorker(name, node, slot, (f"{one}[{at}]", f"{other}[{at}]"))
+        for slot, (name, one, other) in enumerate((("t", "a", "b"), ("u", "c", "d")))
+        for at, node in enumerate("xy")
+    )
+    rates = {**RATES, "c[0] d[1]": 90, "c[1] d[0]": 80}
+    topologies = (chain(2, 2, workers=2), chain(2, 2, names="cd", workers=2, name="u"))
+    plan = place(Problem(Cluster(nodes_of(x=2, y=2).nodes, existing=existing), topologies, traffic_of(rates)))
+    assert {worker["topology"] for worker in plan.details["workers"]} == {0, 1}
+    assert plan.details["inter_node"] == {"now": 340, "plan": 10}
+
+
 def test_topologies_that_were_not_observed_stay_and_wait_for_even() -> None:
     existing = (*running().existing, ExistingWorker("u", "x", 1, ("q[0]",)))
     cluster = Cluster(nodes_of(x=2, y=2).nodes, existing=existing)

@@ -70,6 +70,14 @@ def test_traffic_to_filled_nodes_lowers_the_priority_of_an_executor() -> None:
     assert without.details["topologies"]["t"]["order"] == [0, 1, 2, 3, 4]
 
 
+def test_traffic_to_all_filled_nodes_counts() -> None:
+    # Of the last three executors, b[0] sends 5 to x and 1 to y, b[2] 3 to x: z takes b[3] and b[2].
+    cluster = Cluster(tuple(Node(id=name, cpu=20.0) for name in "vxyz"))
+    rates = traffic_of({"a[0] a[1]": 9, "a[0] b[0]": 5, "b[0] b[1]": 1, "a[0] b[3]": 3})
+    plan = place(Problem(cluster, (chain(2, 5),), rates))
+    assert plan.details["topologies"]["t"]["order"] == [0, 1, 3, 4, 6, 5, 2]
+
+
 def test_memory_is_a_hard_limit_like_cpu() -> None:
     cluster = Cluster((Node(id="x", memory_mb=300.0), Node(id="y", memory_mb=256.0)))
     assert Counter(node_by_executor(place(Problem(cluster, (chain(4),)))).values()) == {"x": 2, "y": 2}

@@ -127,6 +127,14 @@ def test_later_topologies_get_what_earlier_ones_leave() -> None:
     assert max(executors_per_node(problem, plan).values()) == 6
 
 
+def test_later_topologies_get_what_earlier_ones_give_up() -> None:
+    workers = tuple(ExistingWorker("linear-4", f"n000{at}", 0, (f"op{at}[0]", f"op{at}[1]")) for at in (0, 1))
+    problem = Problem(Cluster(cluster(4, 4).nodes, existing=workers), (linear(4), star(4)))
+    plan = place(problem)
+    assert {placement.status for placement in plan.placements.values()} == {"placed"}
+    assert w(problem, plan) == 0
+
+
 def test_a_second_round_releases_workers_that_change() -> None:
     worker = ExistingWorker("linear-4", "n0000", 0, ("op0[0]", "op1[1]"))
     plan = place(Problem(Cluster(cluster(4, 4).nodes, existing=(worker,)), (linear(4),)), T=2)

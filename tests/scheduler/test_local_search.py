@@ -1,7 +1,10 @@
 """`local-search` reaches known optima, keeps all limits, and is deterministic."""
 
 from array import array
+from collections.abc import Sequence
+from itertools import combinations, product
 from pathlib import Path
+from random import Random
 from types import SimpleNamespace
 
 import pytest
@@ -13,11 +16,12 @@ from inventory.cluster import Cluster, ExistingWorker, Node
 from scheduler.algorithms.local_search import LocalSearch, LocalSearchParams
 from scheduler.algorithms.optimal import Optimal, OptimalParams
 from scheduler.partitioning import jit_cache, kernels_refinement, large_neighbourhood
-from scheduler.partitioning.instance import instance_of
+from scheduler.partitioning.counts import Counts
+from scheduler.partitioning.instance import Instance, instance_of
 from scheduler.partitioning.large_neighbourhood import BEST, FAST, Preset, search_large
 from scheduler.partitioning.multilevel import Multilevel
 from scheduler.partitioning.rows import Ints
-from scheduler.partitioning.tabu import Effort
+from scheduler.partitioning.tabu import Effort, improve
 from scheduler.problem import Plan, Problem, Slot
 from scheduler.registry import Checked
 from workloads.example_topologies import chain, layered, linear
@@ -41,6 +45,52 @@ def test_published_benchmarks_are_solved_optimally(problem: Problem) -> None:
     plan = SEARCH.place(problem)
     assert keeps_capacities(problem, plan)
     assert w(problem, plan) == w(problem, OPTIMAL.place(problem))
+
+
+def test_a_search_from_any_placement_finds_the_optimum_of_most_small_rounds() -> None:
+    generator, missed = Random(1), 0  # noqa: S311 - no secret
+    for _ in range(40):
+        sender, receivers = Component("a", "spout", 2), Component("b", "bolt", 3, inputs=(Input("a"),))
+        topology = Topology("t", (sender, receivers))
+        names = [executor.name for executor in topology.executors]
+        edges = tuple(Edge(a, b, generator.choice([0.0, 1.0, 2.0, 5.0, 9.0])) for a, b in combinations(names, 2))
+        capacities = generator.choice([(2, 2, 1), (3, 3, 2), (3, 2)])
+        problem = Problem(cluster(*capacities), (topology,), Traffic(edges))
+        node_weight = generator.choice([0, 3, 20])
+        instance = instance_of(problem, [topology])
+
+        def cost(counts: Counts, instance: Instance = instance, node_weight: int = node_weight) -> float:
+            return instance.total_rate - counts.kept + node_weight * sum(map(bool, counts.held))
+
+        every = [
+            counts
+            for nodes in product(range(len(capacities)), repeat=len(instance.class_of))
+            if (counts := _counts(instance, nodes)) is not None
+        ]
+        start = generator.choice(every)
+        least, before = min(map(cost, every)), cost(start)
+        result = cost(improve(start, Effort(1 << 30, lambda: False), 0, 60, 1, node_weight))
+        assert result <= before
+        missed += result > least
+    assert missed <= 1
+
+
+def test_a_search_empties_a_node_that_costs_more_than_the_rate() -> None:
+    topology = Topology("t", (Component("a", "spout", 3),))
+    instance = instance_of(Problem(cluster(3, 3), (topology,), Traffic(())), [topology])
+    start = _counts(instance, [0, 1, 1])
+    assert start is not None
+    improved = improve(start, Effort(1 << 30, lambda: False), 0, 60, 1, node_weight=1)
+    assert sorted(improved.held) == [0, 3]
+
+
+def _counts(instance: Instance, nodes: Sequence[int]) -> Counts | None:
+    counts = Counts(instance)
+    for kind, node in zip(instance.class_of, nodes, strict=True):
+        if not counts.takes(kind, node):
+            return None
+        counts.put(kind, node)
+    return counts
 
 
 @given(rounds())

@@ -138,6 +138,13 @@ def test_spread_components_go_one_to_a_node_and_the_last_worker_takes_the_rest()
         place(Problem(nodes_of(a=2), (topology(4, workers=1),)), spread={"t": ("bb",)})
 
 
+def test_a_node_with_a_running_executor_of_a_spread_component_gets_no_other_one() -> None:
+    existing = (ExistingWorker("t", "a", 0, ("a[0]", "b[0]")),)
+    cluster = Cluster(nodes_of(a=2, b=2).nodes, existing=existing)
+    plan = place(Problem(cluster, (topology(3, 2, workers=3),)), spread={"t": ("b",)})
+    assert by_slot(plan) == {("a", 0): ["a[0]", "b[0]"], ("a", 1): ["a[1]"], ("b", 0): ["a[2]", "b[1]"]}
+
+
 @given(round_histories(), st.integers(0, 3))
 def test_pools_keep_their_limits_and_user_nodes_are_never_shared(rounds: Rounds, most: int) -> None:
     def place_round(problem: Problem) -> Plan:

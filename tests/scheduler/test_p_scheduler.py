@@ -69,6 +69,15 @@ def test_capacity_used_by_other_topologies_is_not_free() -> None:
     assert node_by_executor(place(Problem(cluster, (chain(1),), traffic_of({"a[0] a[0]": 1})))) == {"a[0]": "y"}
 
 
+def test_other_topologies_count_towards_the_target() -> None:
+    # Of 80 points per node, 40 are used by another topology: 85 points need three nodes.
+    existing = tuple(ExistingWorker("o", name, 0, tuple(f"q[{at}]" for at in range(4))) for name in "wxyz")
+    cluster = Cluster(tuple(Node(id=name, cpu=100.0) for name in "wxyz"), existing=existing)
+    loads = {"a[0]": 30.0, "a[1]": 30.0, "b[0]": 25.0}
+    plan = place(Problem(cluster, (chain(2, 1),), traffic_of({"a[0] b[0]": 1}, loads)))
+    assert len(set(node_by_executor(plan).values())) == 3
+
+
 def test_without_observed_traffic_it_is_refused() -> None:
     with pytest.raises(InputError, match="'p-scheduler' needs observed traffic; give a traffic file"):
         place(Problem(nodes_of(x=1), (chain(1),)))

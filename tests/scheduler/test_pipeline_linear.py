@@ -132,8 +132,11 @@ def test_every_layer_is_refined_by_its_own_edges() -> None:
             for at in range(4)
         ),
     )
-    layers = place(Problem(EIGHT, (Topology(id="t", components=eight_then_four),))).details["layers"]
+    topology = Topology(id="t", components=eight_then_four)
+    plan = place(Problem(EIGHT, (topology,)))
+    layers = plan.details["layers"]
     assert [layer["swaps"] for layer in layers] == [[], [[6, 1], [4, 3]]]
+    assert_on_nodes_of_their_cells(plan, topology, 8)
 
 
 def test_a_single_node_gets_all_executors() -> None:
@@ -212,6 +215,10 @@ def test_every_step_serves_each_node_once_and_a_round_every_pair_once(problem: P
 @given(topologies(most_components=8), st.integers(1, 9), st.booleans())
 def test_executors_are_on_the_nodes_of_their_cells(topology: Topology, nodes: int, refine: bool) -> None:
     plan = place(Problem(nodes_of(**{f"n{at}": 1 for at in range(nodes)}), (topology,)), refine)
+    assert_on_nodes_of_their_cells(plan, topology, nodes)
+
+
+def assert_on_nodes_of_their_cells(plan: Plan, topology: Topology, nodes: int) -> None:
     details = plan.details
     number = {component.id: at for at, component in enumerate(topology.components)}
     assert len(plan.placements["t"].assignments) == len(topology.executors)

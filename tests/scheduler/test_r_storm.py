@@ -82,6 +82,13 @@ def test_cpu_is_soft_in_the_paper_and_hard_in_the_code() -> None:
         assert placement.message == "not enough resources: a[1] fits on no node that may be used"
 
 
+def test_a_node_beyond_its_cpu_counts_as_one_without_cpu_left() -> None:
+    # a has no CPU left from the second executor on: 10 points short. b has 20 points more than an executor needs.
+    nodes = (Node(id="a", cpu=10.0, memory_mb=1e4), Node(id="b", cpu=30.0, memory_mb=1e4))
+    problem = Problem(Cluster(nodes), (chain(5, cpu=10.0),))
+    assert nodes_used(place(problem, wm=0.0, wn=0.0)) == {"a": 5}
+
+
 def test_memory_is_hard_in_all_variants() -> None:
     problem = Problem(Cluster((Node(id="a", memory_mb=150.0),)), (chain(2),))
     assert {place(problem, variant).placements["t"].status for variant in VARIANTS} == {"failed"}

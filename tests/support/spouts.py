@@ -7,7 +7,7 @@ from executor_harness import CountingSpout, Downstream
 from hypothesis import strategies as st
 
 from agents.worker.channels.channel import Barrier, End, Mark, Tick
-from agents.worker.executors.executor import RunningExecutor, Snapshot
+from agents.worker.executors.executor import LatencySampler, RunningExecutor, Snapshot
 from agents.worker.executors.spout import SpoutExecutor
 from workloads.operators import STEP_NS, Row, Spout
 from workloads.rates import Constant, Max, Rate, Replay, Steps
@@ -21,7 +21,7 @@ MAX_ROWS = SpoutExecutor.MAX_ROWS
 
 def spout_of(spout: Spout, rate: Rate, downstream: Downstream, index: int = 0, of: int = 1) -> SpoutExecutor:
     clock = source_clock(rate, spout, index, of, 0)
-    return SpoutExecutor(index, Executor("s", index), spout, downstream.router, clock, 0)
+    return SpoutExecutor(index, Executor("s", index), spout, downstream.router, clock, LatencySampler(0))
 
 
 RATES: st.SearchStrategy[Rate] = st.one_of(

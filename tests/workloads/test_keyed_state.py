@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis_examples import times
 
@@ -141,6 +141,11 @@ class Counted:
     def __init__(self, number: int) -> None: ...
 
 
+@example([("a", "append")])
+@example([("a", "get")])
+@example([("a", "values")])
+@example([("a", "items")])
+@example([("a", "delete")])
 @given(st.lists(st.tuples(KEYS, st.sampled_from(["append", "get", "values", "items", "read", "delete"])), max_size=30))
 def test_values_changed_in_place_are_noticed_if_they_are_read(events: list[tuple[str, str]]) -> None:
     old, new, changed = Lists(), Lists(), set[Any]()

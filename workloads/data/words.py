@@ -29,7 +29,7 @@ class Words(NamedTuple):
 
 
 class WordPlaces(NamedTuple):
-    """Where words are in a text, which is as much longer as a `DictionaryEncoder` wants; `lines` as of `Words`."""
+    """Places of words in a text, which is as much longer as a `DictionaryEncoder` wants; `lines` as of `Words`."""
 
     text: npt.NDArray[np.uint8]
     starts: npt.NDArray[np.intp]

@@ -25,7 +25,7 @@ EXAMPLE = Topology(
     ),
     workers=5,
 )
-"""What runs without a file: the graph of word count in the evaluation of Er-Stream (2022)."""
+"""Topology without a file: the graph of word count in the evaluation of Er-Stream (2022)."""
 
 
 class DeclaredLoad(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -176,7 +176,7 @@ class Synthetic:
 
     def components(self) -> Sequence[Component]:
         """Return spouts and bolts without outputs."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} defines neither components() nor graph()")
 
     def graph(self) -> Topology:
         """Return the topology without outputs."""

@@ -150,7 +150,7 @@ class LateTable(ListingTable):
 
     def columns_of(self, entries: Sequence[Any]) -> list[pa.Array]:
         """Return what was written as columns."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} does not define columns_of()")
 
     def write(self, entry: Any) -> None:
         self._late.append(entry)

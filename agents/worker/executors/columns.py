@@ -8,7 +8,7 @@ from agents.worker.channels.channel import Delivery, Incoming, Tick, Ticks
 from agents.worker.channels.groupings import Router, undeclared
 from agents.worker.channels.input_gate import InputGate, batch_parts
 from agents.worker.executors.bolt import BoltExecutor
-from agents.worker.executors.executor import FIRST_STRIDE
+from agents.worker.executors.executor import FIRST_STRIDE, LatencySampler
 from agents.worker.executors.spout import SpoutExecutor
 from agents.worker.wire.frame import Stamps
 from inventory.errors import RunError
@@ -154,14 +154,15 @@ class ColumnBoltExecutor(BoltExecutor):
 
 
 class ColumnSpoutExecutor(SpoutExecutor):
-    """An executor of a column spout; a turn emits `TURNS` times as many rows at most.
+    """An executor of a column spout; a turn emits `TURNS` times as many rows at most."""
+
+    TURNS = 4
+    LEAST_STRIDE = FIRST_STRIDE
+    """Smallest stride of its sampler.
 
     A sampled row can cost a bolt as much as a batch. In a worker that gets little CPU time, records leave slowly, and
     if each of them were sampled therefore, sampling alone would take all of that time.
     """
-
-    TURNS = 4
-    LEAST_STRIDE = FIRST_STRIDE
 
     def __init__(
         self,
@@ -170,12 +171,11 @@ class ColumnSpoutExecutor(SpoutExecutor):
         spout: ColumnSpout,
         router: Router,
         clock: SourceClock,
-        seed: int,
-        peak_per_s: float | None,
+        sampler: LatencySampler,
         schema: Schema,
     ) -> None:
         """See `SpoutExecutor`; `schema` is that of the default stream."""
-        super().__init__(number, executor, spout, router, clock, seed, peak_per_s)
+        super().__init__(number, executor, spout, router, clock, sampler)
         self._column_spout, self._schema = spout, schema
         self._rows_below = _rows_below(spout, ColumnSpout)
         self._marks_inside = self._gave_columns = False

@@ -35,9 +35,6 @@ class SpoutExecutor(RunningExecutor):
     TURNS = 1
     """A turn emits `TURNS` times `MAX_ROWS` rows at most."""
 
-    LEAST_STRIDE = 1
-    """At rate `max`, at most one of so many records is sampled."""
-
     def __init__(
         self,
         number: int,
@@ -45,14 +42,13 @@ class SpoutExecutor(RunningExecutor):
         spout: Spout,
         router: Router,
         clock: SourceClock,
-        seed: int,
-        peak_per_s: float | None = None,
+        sampler: LatencySampler,
     ) -> None:
-        """Wait for the start; `seed` and the highest rate, if known, determine which records are sampled."""
+        """Wait for the start; `sampler` chooses the records whose latency is measured."""
         super().__init__(number, executor, spout, router)
         self._spout = spout
         self._clock = clock
-        self._sampler = LatencySampler(seed, peak_per_s, self.LEAST_STRIDE)
+        self._sampler = sampler
         self._start_ns: int | None = None
         self._adapted = (0, 0)
         self._hold: int | None = None

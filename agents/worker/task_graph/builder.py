@@ -19,7 +19,7 @@ from agents.worker.channels.linger import FlushTimer
 from agents.worker.executors.acks import AcknowledgedRouter, AcknowledgedSpout, acknowledging
 from agents.worker.executors.bolt import BoltExecutor
 from agents.worker.executors.columns import ColumnBoltExecutor, ColumnSpoutExecutor, column_combine
-from agents.worker.executors.executor import Histogram, RunningExecutor, mix
+from agents.worker.executors.executor import Histogram, LatencySampler, RunningExecutor, mix
 from agents.worker.executors.spout import SpoutExecutor
 from agents.worker.task_graph.plan import ChannelPlan, RunPlan
 from agents.worker.task_graph.registry import TaskRegistry
@@ -208,14 +208,14 @@ class GraphBuilder:
             peak_per_source = None if peak is None else peak / len(sources)
             if isinstance(operator, ColumnSpout):
                 schema = (component.outputs or {})[DEFAULT_STREAM]
-                spout: SpoutExecutor = ColumnSpoutExecutor(
-                    number, executor, operator, router, clock, seed, peak_per_source, schema
-                )
+                sampler = LatencySampler(seed, peak_per_source, ColumnSpoutExecutor.LEAST_STRIDE)
+                spout: SpoutExecutor = ColumnSpoutExecutor(number, executor, operator, router, clock, sampler, schema)
             elif is_tracked(plan.topology):
-                spout = tracking = AcknowledgedSpout(number, executor, operator, router, clock, seed, peak_per_source)
+                sampler = LatencySampler(seed, peak_per_source)
+                spout = tracking = AcknowledgedSpout(number, executor, operator, router, clock, sampler)
                 tracking.track(plan.topology, sources.index(number))
             else:
-                spout = SpoutExecutor(number, executor, operator, router, clock, seed, peak_per_source)
+                spout = SpoutExecutor(number, executor, operator, router, clock, LatencySampler(seed, peak_per_source))
             spout.until = plan.spec.until.get(executor.name)
             return spout
         if inputs is not None and isinstance(operator, Bolt):

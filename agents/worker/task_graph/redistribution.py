@@ -32,7 +32,7 @@ from workloads.topology import Executor
 
 
 class SourceState(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """Where a source has stopped: records that it has emitted, its next tick, and the end of its replays."""
+    """Position at which a source has stopped: records emitted, its next tick, and the end of its replays."""
 
     position: int
     next_tick: int

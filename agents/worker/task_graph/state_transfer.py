@@ -69,7 +69,7 @@ class HandedOver(NamedTuple):
 
 
 class Arrival:
-    """What is copied to an executor that arrives behind the barrier.
+    """State that is copied to an executor that arrives behind the barrier.
 
     Attributes:
         state: of an operator that has been opened: the keys that have been copied so far.

@@ -36,7 +36,7 @@ class HandshakeError(RunError):
 
 
 class WorkerIdentity(NamedTuple):
-    """What a worker proves in handshakes: that it has the run's key, and its number in an epoch of that run."""
+    """Identity that a worker proves in handshakes: it has the run's key, and its number in an epoch of that run."""
 
     key: bytes
     run: str

@@ -269,6 +269,13 @@ def test_it_uses_at_most_max_nodes() -> None:
     assert len({slot.node for slot in run.slots.values()}) <= 2
 
 
+def test_too_few_slots_take_no_executor_from_a_component_that_needs_more() -> None:
+    run = started(chain(1, 3), nodes(1, capacity=None, slots=1, cpu=400.0), 100.0, [0.0001, 0.05])
+    revision = revise(run)
+    assert revision.details["components"]["c1"]["needed"] > 6
+    assert (revision.parallelism, revision.details["components"]["c1"]["wanted"]) == ({}, 3)
+
+
 def test_executors_leave_a_lost_node_also_without_a_complete_window() -> None:
     run = started(chain(1, 5), LARGE, 100.0, [0.003, 0.015])
     run.remove_node("n1")
