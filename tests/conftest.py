@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +105,9 @@ PROBES: dict[str, Callable[[], str | None]] = {
 }
 """Marker -> probe; a probe returns why tests with the marker cannot run on this machine, or None."""
 
+ALONE = ("soak", "pipelines", "emulated", "vm", "long", "storm", "flink")
+"""Markers of tests that run only when asked for."""
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options of scenarios and of comparisons with other engines."""
@@ -121,16 +124,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     MILLRACE_REQUIRE names markers that must not be skipped.
     """
-    for long in ("soak", "pipelines", "emulated", "vm", "long", "storm", "flink"):
-        if long not in config.getoption("markexpr"):
-            selected = [item for item in items if item.get_closest_marker(long) is None]
-            config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker(long) is not None])
-            items[:] = selected
+    unselected = {mark for mark in ALONE if mark not in config.getoption("markexpr")}
+    marks = {item: {mark.name for mark in item.iter_markers()} for item in items}
+    config.hook.pytest_deselected(items=[item for item in items if marks[item] & unselected])
+    items[:] = [item for item in items if not marks[item] & unselected]
     required = set(filter(None, os.environ.get("MILLRACE_REQUIRE", "").split(",")))
     reasons: dict[str, str | None] = {}
     for item in items:
         for marker, probe in PROBES.items():
-            if item.get_closest_marker(marker) is None:
+            if marker not in marks[item]:
                 continue
             if marker not in reasons:
                 reasons[marker] = probe()
@@ -140,29 +142,23 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             if marker in required:
                 pytest.exit(f"tests marked {marker} must run here, but: {reason}", returncode=3)
             item.add_marker(pytest.mark.skip(reason=reason))
-    items[:] = _interleaved(items)
+    items[:] = _interleaved(items, marks)
 
 
-def _interleaved(items: Sequence[pytest.Item]) -> list[pytest.Item]:
+def _interleaved(items: Sequence[pytest.Item], marks: Mapping[pytest.Item, Set[str]]) -> list[pytest.Item]:
     """Return the tests in an order that keeps cores busy: computing tests are spread evenly among waiting ones.
 
     Chains of tests come first among the waiting ones, and long tests among the others: none is left over at the end.
     """
-    waiting = [item for item in items if item.path.name in TOGETHER or _starts_processes(item)]
-    waiting.sort(key=lambda item: (item.path.name not in TOGETHER, not _is_long(item)))
+    short = {item: not marks[item] & {"slow", "long", "pipelines"} for item in items}
+    processes = {"loopback", "emulation", "sshd", "spark"}
+    waiting = [item for item in items if item.path.name in TOGETHER or marks[item] & processes]
+    waiting.sort(key=lambda item: (item.path.name not in TOGETHER, short[item]))
     chosen = set(waiting)
-    computing = sorted((item for item in items if item not in chosen), key=lambda item: not _is_long(item))
+    computing = sorted((item for item in items if item not in chosen), key=short.__getitem__)
     places = [(at + 1) / (len(waiting) + 1) for at in range(len(waiting))]
     places += [(at + 1) / (len(computing) + 1) for at in range(len(computing))]
     return [item for _, item in sorted(zip(places, [*waiting, *computing], strict=True), key=lambda pair: pair[0])]
-
-
-def _starts_processes(item: pytest.Item) -> bool:
-    return any(item.get_closest_marker(name) is not None for name in ("loopback", "emulation", "sshd", "spark"))
-
-
-def _is_long(item: pytest.Item) -> bool:
-    return any(item.get_closest_marker(name) is not None for name in ("slow", "long", "pipelines"))
 
 
 TOGETHER = {

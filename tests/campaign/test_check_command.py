@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 import pytest
@@ -216,11 +217,14 @@ def check(site: Path, runtime: Path, *arguments: str) -> tuple[int, dict[str, An
     """Run `millrace check` with short limits; return its status and its document."""
     environment = {**os.environ, "PYTHONPATH": str(site), "XDG_RUNTIME_DIR": str(runtime), "TMPDIR": str(runtime)}
     command = [sys.executable, "-P", "-c", SHORT_LIMITS, "check", *arguments, "--json"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
-    assert done.stdout, done.stderr
-    assert "Traceback" not in done.stderr
+    # Files, not pipes: reading a pipe to its end would wait for processes that a plug-in leaves behind.
+    with TemporaryFile("w+") as out, TemporaryFile("w+") as err:
+        status = subprocess.run(command, env=environment, stdout=out, stderr=err, check=False, timeout=120).returncode
+        shown, errors = ((file.seek(0), file.read())[1] for file in (out, err))
+    assert shown, errors
+    assert "Traceback" not in errors
     assert not list(runtime.glob("millrace-*"))
-    return done.returncode, json.loads(done.stdout)
+    return status, json.loads(shown)
 
 
 def failing(document: dict[str, Any]) -> dict[str, str]:

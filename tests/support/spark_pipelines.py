@@ -11,6 +11,7 @@ from unittest.mock import patch
 from pyspark.sql import SparkSession
 
 from analysis.tables.java import spark_environment
+from analysis.tables.submit import QUICK_START, kept_classes
 from workloads.pipelines import run_pipeline
 from workloads.pipelines.run_pipeline import SETTINGS, Asked, execute_pipeline
 
@@ -21,10 +22,12 @@ def session() -> SparkSession:
     """Return a session with two cores and fast Java start-up, for small data."""
     os.environ.update(spark_environment() | {"SPARK_LOCAL_IP": "127.0.0.1"})
     builder = SparkSession.builder.master("local[2]").appName("tests")
+    with kept_classes(os.environ, make=False) as classes:
+        java = " ".join([*QUICK_START, *classes.options])
     settings = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.driver.extraJavaOptions": java,
         **SETTINGS,
     }
     for key, value in settings.items():

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import debs2015_brute_force as brute_force
@@ -40,13 +41,6 @@ def expected(trips: Path) -> list[tuple[str | None, ...]]:
 
 def leftovers(folder: Path) -> list[str]:
     return [name for name in os.listdir(folder) if name.startswith(".")]  # noqa: PTH208 - hidden files are meant
-
-
-def wait_for_rows(process: subprocess.Popen[str], folder: Path) -> None:
-    """Wait until a pipeline has written rows that it works on."""
-    while not list(folder.glob(".*/.work/rows/*")):
-        assert process.poll() is None, process.stderr and process.stderr.read()
-        time.sleep(0.1)
 
 
 def snapshots(output: Path) -> list[tuple[str | None, ...]]:
@@ -87,60 +81,53 @@ def test_times_in_milliseconds_are_refused_with_the_line(
     assert os.listdir(tmp_path) == ["in"]  # noqa: PTH208 - hidden files are meant
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.spark
 @pytest.mark.pipelines
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
-def test_a_pipeline_that_is_killed_leaves_nothing_and_starts_again(
-    number: signal.Signals, trips: Path, expected: Sequence[object], tmp_path: Path
-) -> None:
-    output = tmp_path / "out"
-    command = [*COMMAND, "debs2015-q1", "--input", str(trips), "--output", str(output), "--format", "csv"]
-    command += ["--master", "local[2]"]
-    process = subprocess.Popen(
-        command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
-    assert process.stderr is not None
-    wait_for_rows(process, tmp_path)
-    others = psutil.Process(process.pid).children(recursive=True)
-    assert "java" in {each.name() for each in others}
-    process.send_signal(number)
-    assert process.wait(60) == (-signal.SIGKILL if number == signal.SIGKILL else 130)
-    process.stderr.close()
-    _, alive = psutil.wait_procs(others, timeout=60)
-    assert alive == []
-    deadline = time.monotonic() + 20
-    while leftovers(tmp_path) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert leftovers(tmp_path) == []
-    assert not output.exists()
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert snapshots(output) == expected
-
-
-@pytest.mark.spark
-@pytest.mark.pipelines
-def test_the_next_start_removes_leftovers_of_processes_killed_at_once(
+def test_a_pipeline_that_is_killed_leaves_nothing_and_one_killed_with_java_is_cleaned_up_by_the_next(
     trips: Path, expected: Sequence[object], tmp_path: Path
 ) -> None:
     output = tmp_path / "out"
     command = [*COMMAND, "debs2015-q1", "--input", str(trips), "--output", str(output), "--format", "csv"]
-    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True)
-    assert process.stderr is not None
-    wait_for_rows(process, tmp_path)
-    processes = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
-    for each in processes:
-        each.suspend()
-    for each in processes:
-        each.kill()
-    process.wait()
-    process.stderr.close()
+    command += ["--master", "local[2]"]
+    for number, status in ((signal.SIGKILL, -signal.SIGKILL), (signal.SIGINT, 130)):
+        with working(command, tmp_path) as (process, others):
+            process.send_signal(number)
+            assert process.wait(60) == status
+        _, alive = psutil.wait_procs(others, timeout=60)
+        assert alive == []
+        deadline = time.monotonic() + 20
+        while leftovers(tmp_path) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert leftovers(tmp_path) == []
+        assert not output.exists()
+    with working(command, tmp_path) as (process, others):
+        processes = [psutil.Process(process.pid), *others]
+        for each in processes:
+            each.suspend()
+        for each in processes:
+            each.kill()
+        process.wait()
     psutil.wait_procs(processes, timeout=20)
     assert len(leftovers(tmp_path)) == 1
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert leftovers(tmp_path) == []
     assert snapshots(output) == expected
+
+
+@contextmanager
+def working(command: Sequence[str], folder: Path) -> Iterator[tuple[subprocess.Popen[str], list[psutil.Process]]]:
+    """Start a pipeline; yield its process and those it has started once it has written rows that it works on."""
+    with subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        while not list(folder.glob(".*/.work/rows/*")):
+            assert process.poll() is None, process.stderr and process.stderr.read()
+            time.sleep(0.1)
+        others = psutil.Process(process.pid).children(recursive=True)
+        assert "java" in {each.name() for each in others}
+        yield process, others
 
 
 @pytest.fixture(scope="module")
