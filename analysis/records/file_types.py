@@ -134,12 +134,16 @@ class ClockRecord(Struct, frozen=True):
     bound_ns: int
 
 
-class NodeRecord(Struct, frozen=True, kw_only=True):
-    """Data address, facts and clock of a node; facts are null if they are those of `campaign.json`."""
+class NodeRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Data address, facts and clock of a node; facts are null if they are those of `campaign.json`.
+
+    `agent_replaced` is why the run did not use the node's agent of the run before; empty if it did or there was none.
+    """
 
     address: str
     facts: Mapping[str, Any] | None
     clock: ClockRecord
+    agent_replaced: str = ""
 
 
 class ClockDifference(Struct, frozen=True):

@@ -117,6 +117,7 @@ class Agenda(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rena
     duration_s: SomeSeconds = 60.0
     drain_s: Seconds | None = None
     checkpoint_s: Seconds = 5.0
+    fresh_agents: bool = False
     on_failure: OnFailure = OnFailure()
     workloads: Annotated[tuple[WorkloadEntry, ...], Meta(min_length=1)]
     timeline: tuple[Event, ...] = ()

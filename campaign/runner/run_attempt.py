@@ -54,7 +54,7 @@ from controller.coordinator.live_metrics import LiveMetrics
 from controller.coordinator.scripted_events import withheld_nodes
 from controller.host.condition import run_watched
 from controller.host.ownership import CleanupLog
-from controller.nodes.agents import Agents, ClockSync
+from controller.nodes.agents import Agents, ClockSync, KeptAgents
 from controller.nodes.backend import Backend
 from controller.nodes.transport import FolderReplicas, collect_answer, collect_logs, collect_profiles, collect_traces
 from inventory.cluster import machines_of
@@ -67,7 +67,7 @@ from workloads.scaling import resized, sizes_of
 from workloads.workload import PreparedInput, Verdict, source_positions, verified
 
 EPOCH = 1
-"""First epoch of a run; every run has agents of its own."""
+"""First epoch of every run."""
 
 
 class MeasuredInterval(NamedTuple):
@@ -90,6 +90,7 @@ class RunAttempt:
         live_file: LiveFile,
         state: CleanupLog,
         check_facts: Callable[[Mapping[str, Mapping[str, Any]]], None],
+        kept: KeptAgents | None = None,
     ) -> None:
         """Prepare the attempt.
 
@@ -101,8 +102,9 @@ class RunAttempt:
             live_file: shows stages and live metrics.
             state: log of started agents.
             check_facts: called with the facts of all nodes before the sources start.
+            kept: agents that runs of the campaign take over from each other; None: the run has agents of its own.
         """
-        self._check_facts = check_facts
+        self._check_facts, self._kept = check_facts, kept
         self._job, self._conditions, self._folder = job, conditions, folder
         self._live_file, self._state = live_file, state
         self._transports = {node: member.transport for node, member in job.members.items()}
@@ -275,7 +277,7 @@ class RunAttempt:
         self._enter("starting agents")
         traces = TraceWriter(self._traces, job.run.name, CONTROLLER, AGENT)
         try:
-            async with Agents(job.members, conditions.campaign, self._agent_started) as agents:
+            async with Agents(job.members, conditions.campaign, self._agent_started, self._kept) as agents:
                 course = ControlSettings(
                     conditions.sensors,
                     conditions.checkpoint_s,
@@ -399,6 +401,7 @@ class RunAttempt:
                 address=agents.members[node].address,
                 facts=None if facts == ours else facts,
                 clock=ClockRecord(*clocks.current(node)),
+                agent_replaced=agents.replaced.get(node, ""),
             )
         self._clock_differences = clocks.differences()
 

@@ -1,6 +1,7 @@
 """A campaign of real processes on this host, from the agenda to verified, complete results."""
 
 import json
+import re
 from collections import Counter
 from hashlib import sha256
 from itertools import chain, cycle, islice
@@ -232,3 +233,16 @@ def test_profiles_are_stored_with_the_run_and_listed_in_run_json(workspace: Any)
         lines = (workspace.campaign / "runs" / name / entry["file"]).read_text().splitlines()
         assert sum(int(line.rpartition(" ")[2]) for line in lines) == entry["samples"] > 0
     assert "profiles missing" not in outcome.err
+
+
+def test_runs_of_a_campaign_share_agents_unless_the_agenda_wants_fresh_ones(workspace: Any) -> None:
+    for fresh in (False, True):
+        agenda = workspace.agenda(schedulers=["even", "top-storm"], sensors=["cpu"], fresh_agents=fresh)
+        assert workspace.run("run", agenda).status == 0
+        assert {run["status"] for run in workspace.results().values()} == {"ok"}
+        logs = [path.read_text() for path in workspace.campaign.glob("runs/*/logs/n1/agent.log")]
+        processes = {re.search(r"agent of n1, process (\d+)", log)[1] for log in logs}
+        assert len(logs) == 2
+        assert len(processes) == (2 if fresh else 1)
+        assert sum("used again: clean" in log for log in logs) == (0 if fresh else 1)
+    assert not workspace.processes()
