@@ -161,13 +161,13 @@ def _asked(plan: CombinationPlan, run: PlannedRun) -> dict[str, Any]:
     """Return when the online scheduler of a run is asked, all null and 0 times if only at changes; {} without one."""
     if run.scheduler not in plan.online:
         return {}
-    questions = plan.online[run.scheduler].questions(plan.agenda.warmup_s + plan.agenda.duration_s)
+    questions = plan.online[run.scheduler].questions(plan.agenda.longest_warmup_s + plan.agenda.duration_s)
     nothing = {"first_s": None, "every_s": None, "times": 0}
     return {"asked": nothing if questions is None else questions._asdict()}
 
 
 def _asked_in_words(plan: CombinationPlan, scheduler: str) -> str:
-    questions = plan.online[scheduler].questions(plan.agenda.warmup_s + plan.agenda.duration_s)
+    questions = plan.online[scheduler].questions(plan.agenda.longest_warmup_s + plan.agenda.duration_s)
     if questions is None or not questions.times:
         return "asked at changes only"
     times = f"{questions.times} time{'s' * (questions.times > 1)}"
@@ -185,7 +185,7 @@ def _profile_in_words(opened: Opened, profiling: ProfilingRun) -> str:
     if profiling not in pending:
         return f"placed by {profiling.run.scheduler}; done"
     agenda = profiling_plan(opened.plan, [profiling]).agenda
-    return f"placed by {profiling.run.scheduler}; {agenda.warmup_s:g} s of warm-up, {agenda.duration_s:g} s measured"
+    return f"placed by {profiling.run.scheduler}; {agenda.warmup_in_words}, {agenda.duration_s:g} s measured"
 
 
 def _estimate(opened: Opened, runs: Sequence[PlannedRun]) -> Estimate:
@@ -209,9 +209,7 @@ def _todo(opened: Opened, runs: Sequence[PlannedRun]) -> list[PlannedRun]:
 def _basis(opened: Opened, estimated: Estimate) -> str:
     """Describe what the estimate is based on."""
     agenda = opened.plan.agenda
-    each = (
-        f"per {'trial' if agenda.search else 'run'} {agenda.warmup_s:g} s of warm-up, {agenda.duration_s:g} s measured"
-    )
+    each = f"per {'trial' if agenda.search else 'run'} {agenda.warmup_in_words}, {agenda.duration_s:g} s measured"
     if estimated.measured_runs:
         return (
             f"({each}, {estimated.overhead_s:.1f} s before and after; the latter, and bytes per second, "

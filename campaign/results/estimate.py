@@ -75,7 +75,7 @@ def estimate(plan: CampaignPlan, runs: Sequence[PlannedRun], folder: Path) -> Es
         runs: runs that are placed and not done yet.
         folder: folder of the campaign's results; if there is none, the latest one beside it is used.
     """
-    run_s = plan.agenda.warmup_s + plan.agenda.duration_s
+    run_s = plan.agenda.longest_warmup_s + plan.agenda.duration_s
     trials = len(runs) * trials_of(plan) + len(calibrations_left(plan, runs, folder)) * CALIBRATION.most_trials
     earlier = _measured(folder if (folder / CAMPAIGN_FILE).is_file() else folder.parent / LATEST)
     if earlier is None:

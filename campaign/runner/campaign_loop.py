@@ -102,7 +102,7 @@ class CampaignLoop:
         agenda = plan.agenda
         done = len(placed) - len(self._todo)
         trials = agenda.search.most_trials if agenda.search is not None else 1
-        self._live_file = LiveFile(agenda.name, len(runs), done, trials * (agenda.warmup_s + agenda.duration_s))
+        self._live_file = LiveFile(agenda.name, len(runs), done, trials * (agenda.longest_warmup_s + agenda.duration_s))
         before = {run.name: store.outcome(run.name) for run in placed if run not in self._todo}
         self._incomplete = {name: it.reason for name, it in before.items() if it and it.status == INCOMPLETE}
         self._live_file.outcomes.update({OK: -len(self._incomplete), INCOMPLETE: len(self._incomplete)})

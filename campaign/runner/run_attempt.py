@@ -5,6 +5,7 @@ import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence, Set
 from datetime import UTC, datetime, timedelta
+from math import ceil
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,6 +36,7 @@ from analysis.records.file_types import (
     Verification,
 )
 from analysis.records.interval_metrics import Draining
+from analysis.statistics.transient import LiveTransient
 from campaign.results.hdr_log import LATENCY_LOG, write_latency_log
 from campaign.results.live_file import DRAINING, LiveFile
 from campaign.results.suspect_runs import (
@@ -329,7 +331,7 @@ class RunAttempt:
         source_start = await coordinator.start()
         self._times = replace(self._times, started_utc=utc_stamp(), source_start_ns=source_start)
         self._enter("warming up", self._conditions.warmup_s, coordinator.live_metrics)
-        await coordinator.wait_until(source_start + round(self._conditions.warmup_s * NS))
+        await self._warm_up(coordinator, source_start)
         over = coordinator.exhausted
         begun = await coordinator.mark("measure_start")
         self._times = replace(self._times, measure_start_ns=begun)
@@ -350,6 +352,22 @@ class RunAttempt:
         self._left = coordinator.live_metrics.left(time.monotonic())
         if self._drained:
             self._times = replace(self._times, drained_ns=time.monotonic_ns())
+
+    async def _warm_up(self, coordinator: Coordinator, source_start: int) -> None:
+        """Wait for the end of the warm-up: for the agenda's time, or for the end of the transient."""
+        limit_s = self._conditions.warmup_s
+        if self._conditions.adapts_warmup:
+            transient = LiveTransient()
+            for second in range(1, ceil(limit_s)):
+                await coordinator.wait_until(source_start + second * NS)
+                transient.add(second, *coordinator.live_metrics.sample(time.monotonic()))
+                if coordinator.exhausted:
+                    return
+                if transient.end_s is not None:
+                    self._times = replace(self._times, transient_s=transient.end_s)
+                    return
+            self._suspect.append(f"its transient had not ended after {limit_s:g} s (warmup_limit_s)")
+        await coordinator.wait_until(source_start + round(limit_s * NS))
 
     def _enter(self, stage: str, seconds: float | None = None, flow: LiveMetrics | None = None) -> None:
         """Begin a stage and record the duration of the previous one."""

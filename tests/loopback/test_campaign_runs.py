@@ -246,3 +246,23 @@ def test_runs_of_a_campaign_share_agents_unless_the_agenda_wants_fresh_ones(work
         assert len(processes) == (2 if fresh else 1)
         assert sum("used again: clean" in log for log in logs) == (0 if fresh else 1)
     assert not workspace.processes()
+
+
+def test_an_adaptive_warm_up_ends_with_the_transient_or_at_its_limit(workspace: Any) -> None:
+    for limit_s in (40, 3):
+        agenda = workspace.agenda(schedulers=["even"], sensors=["cpu"], warmup_s="auto", warmup_limit_s=limit_s)
+        assert workspace.run("run", agenda).status == 0
+        (run,) = workspace.results().values()
+        times = run["times"]
+        took_s = (times["measure_start_ns"] - times["source_start_ns"]) / 1e9
+        doubt = f"its transient had not ended after {limit_s} s (warmup_limit_s)"
+        if "transient_s" in times:
+            # The rule leaves out the first half at most.
+            assert 10 <= took_s < limit_s
+            assert 2 * times["transient_s"] <= took_s + 1
+            assert doubt not in run["suspect"]
+        else:
+            assert limit_s <= took_s < limit_s + 1
+            assert doubt in run["suspect"]
+        # A busy host may have no steady state in the first campaign; the second is too short for one.
+        assert ("transient_s" not in times) or limit_s == 40
