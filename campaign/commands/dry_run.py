@@ -9,11 +9,21 @@ from typing import Any
 import click
 from rich.filesize import decimal
 
+from campaign.agenda.agenda import AUTO
 from campaign.agenda.plan import CombinationPlan
 from campaign.agenda.profiling import ProfilingRun, profiling_plan
 from campaign.agenda.run_order import PlannedRun
 from campaign.agenda.search import CALIBRATION
-from campaign.results.estimate import BRING_UP_S, Estimate, calibrations_left, estimate, report_s, trials_of
+from campaign.results.estimate import (
+    AGENTS_S,
+    BRING_UP_S,
+    START_S,
+    Estimate,
+    calibrations_left,
+    estimate,
+    report_s,
+    trials_of,
+)
 from campaign.results.live_file import duration_text
 from campaign.results.result_store import ResultStore
 from campaign.runner.open_campaign import EMULATED, Opened
@@ -52,7 +62,7 @@ def print_plan(opened: Opened, runs: Sequence[PlannedRun], with_report: bool = T
     click.echo()
     for name in calibrations:
         click.echo(escaped(f"before them: calibration of the load of {name}, at most {CALIBRATION.most_trials} trials"))
-    about = "at most" if trials > 1 or calibrations else "about"
+    about = "at most" if trials > 1 or calibrations or plan.agenda.warmup_s == AUTO else "about"
     around = _around(opened, runs, with_report)
     total_s = estimated.seconds + sum(around.values())
     click.echo(f"{', '.join(counts)}: {about} {duration_text(total_s)}, {decimal(estimated.size_bytes)} of results")
@@ -97,7 +107,7 @@ def _comparisons(placed: Sequence[PlannedRun]) -> _Comparisons:
 def _around(opened: Opened, runs: Sequence[PlannedRun], with_report: bool) -> dict[str, float]:
     """Return what a campaign does before and after its runs -> assumed seconds."""
     plan, todo = opened.plan, _todo(opened, runs)
-    seconds: dict[str, float] = {}
+    seconds: dict[str, float] = {"the start": START_S + AGENTS_S} if todo else {}
     down = [name for name in dict.fromkeys(run.inventory for run in todo) if _is_brought_up(plan.clusters[name].hosts)]
     if down:
         seconds["bringing the cluster up and provisioning it"] = BRING_UP_S * len(down)

@@ -378,7 +378,9 @@ class RunAttempt:
     def _leave(self) -> None:
         now = time.monotonic()
         if self._stage:
-            self._stages[self._stage] = round(now - self._stage_since, 3)
+            # Machines are metered before the run and after it, in a stage of the same name.
+            before_s = self._stages.get(self._stage, 0.0)
+            self._stages[self._stage] = round(before_s + now - self._stage_since, 3)
         self._stage, self._stage_since = "", now
 
     def _agent_started(self, node: str, pid: int) -> None:
