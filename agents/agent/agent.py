@@ -16,6 +16,7 @@
     <- Launch, -> Launched, Lines       its programs are started, and lines of their reports are passed on
     <- Write, -> Written                a file is written for its programs
     <- Finish, -> Finished              the run ends; the next `Start` has a higher epoch
+    <- Reuse, -> Reused                 another run follows, in another folder and with epochs from 1
     <- Bye                              the agent exits with status 0
     <- Heartbeat, -> Pulse              at any time
 
@@ -36,7 +37,10 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+from msgspec import structs
+
 from agents import protocol
+from agents.agent.cleanliness import Cleanliness
 from agents.agent.node_run import NodeRun
 from agents.agent.program_run import ProgramRun
 from agents.agent.spawner import Spawner
@@ -71,6 +75,8 @@ from agents.protocol import (
     Prepare,
     Pulse,
     RestoreCpus,
+    Reuse,
+    Reused,
     Sampling,
     Schedule,
     SetCpus,
@@ -99,6 +105,8 @@ _log = logging.getLogger(__name__)
 
 class Agent(asyncio.Protocol):
     """The agent: handles the commands on its control channel."""
+
+    _cleanliness: Cleanliness
 
     def __init__(self, send: Callable[[Message], None], silence_s: float, spawner: Spawner) -> None:
         """Wait for a controller.
@@ -188,6 +196,8 @@ class Agent(asyncio.Protocol):
                 self._spawn_task(self._set_cpus(self._cpus_of(self._welcome), command))
             case RestoreCpus():
                 self._spawn_task(self._restore_cpus(self._cpus_of(self._welcome)))
+            case Reuse():
+                self._spawn_task(self._reuse(self._welcome, command))
             case _:
                 self._handle_for_run(command)
 
@@ -203,14 +213,41 @@ class Agent(asyncio.Protocol):
             raise RunError("a second Welcome")
         plain_name("node id", welcome.node)
         _check_address(welcome.address)
-        log = NodeFolder(Path(welcome.folder)).log
+        self._use_folder(welcome)
+        self._cleanliness = Cleanliness()
+        self._spawn_task(self._spawner.warm())
+        _log.info("agent of %s, process %s, campaign %s", welcome.node, os.getpid(), welcome.campaign or "not named")
+
+    def _use_folder(self, welcome: Welcome) -> None:
+        """Log to the folder of a welcome, which holds from now on.
+
+        Raises:
+            RunError: the folder cannot be used.
+        """
         try:
-            log_to(log)
+            log_to(NodeFolder(Path(welcome.folder)).log)
         except OSError as fault:
             raise RunError(f"the folder {welcome.folder} cannot be used: {fault}") from None
         self._welcome = welcome
-        self._spawn_task(self._spawner.warm())
-        _log.info("agent of %s, process %s, campaign %s", welcome.node, os.getpid(), welcome.campaign or "not named")
+
+    async def _reuse(self, welcome: Welcome, reuse: Reuse) -> None:
+        """End the last run, check that nothing remains of it, and forget it."""
+        if isinstance(self._run, ProgramRun):
+            raise RunError("Reuse after a run of programs")
+        if self._run is not None:
+            await self._run.end()
+        # First, because the guardian of CPU settings is a process with descriptors here.
+        restored = await asyncio.to_thread(self._cpus_of(welcome).restore)
+        leftovers = [f"{each.setting} is {each.got}, was {each.asked}" for each in restored.settings if not each.ok]
+        leftovers += restored.refused
+        folder, server = Path(welcome.folder), self._spawner.process
+        leftovers += await asyncio.to_thread(self._cleanliness.leftovers, folder, server)
+        self._run, self._epoch = None, 0
+        self._use_folder(structs.replace(welcome, folder=reuse.folder))
+        # The last folder is gone, and with it the working directory.
+        os.chdir(reuse.folder)
+        _log.info("agent of %s, process %s, used again: %s", welcome.node, os.getpid(), "; ".join(leftovers) or "clean")
+        self._send(Reused(facts=gather(), leftovers=tuple(leftovers)))
 
     def _start_run(self, welcome: Welcome, start: Start) -> None:
         epoch = start.spec.epoch

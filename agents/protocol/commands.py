@@ -283,6 +283,16 @@ class Finish(Message, frozen=True, tag="finish"):
     epoch: int
 
 
+class Reuse(Message, frozen=True, tag="reuse"):
+    """Take over another run in another folder, with what `Welcome` said otherwise. Answered by `Reused`.
+
+    The agent ends what is left of its last run, checks that nothing remains of it, and logs to the new folder. Epochs
+    begin again at 1.
+    """
+
+    folder: str
+
+
 class Bye(Message, frozen=True, tag="bye"):
     """Clean up and exit with status 0."""
 
@@ -312,5 +322,6 @@ Command = (
     | Write
     | Stop
     | Finish
+    | Reuse
     | Bye
 )

@@ -12,7 +12,7 @@ from inventory.foreign import printable_all
 from inventory.values import Slot as Slot
 from workloads.key_groups import OwnerRuns
 
-VERSION = 12
+VERSION = 13
 
 AGENT = -1
 """The slot in reports of an agent about itself."""

@@ -404,6 +404,21 @@ class Finished(Message, frozen=True, tag="finished"):
     epoch: Count
 
 
+class Reused(Message, frozen=True, tag="reused"):
+    """Answer to `Reuse`.
+
+    Attributes:
+        facts: as in `Hello`, gathered again.
+        leftovers: descriptions of what remains of the last run; an agent with any is not to be used again.
+    """
+
+    facts: Annotated[Mapping[str, Fact], Meta(max_length=MOST_FACTS)]
+    leftovers: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        make_printable(self, "facts", "leftovers")
+
+
 class Failed(Message, frozen=True, tag="failed"):
     """A failure of a worker or, with slot `AGENT`, of the agent or a program. `log` is the path of the log on the node.
 
@@ -426,4 +441,4 @@ WorkerReport = (
     Listening | Connected | _BarrierReport | SlotDone | Lost | Stopped | Progress | Exhausted | Drained | Failed
 )
 _ProgramReport = Equipped | Launched | Written | Lines
-Report = Hello | Pulse | Vitals | Idled | CpusSet | Profiled | Finished | _ProgramReport | WorkerReport
+Report = Hello | Pulse | Vitals | Idled | CpusSet | Profiled | Finished | Reused | _ProgramReport | WorkerReport

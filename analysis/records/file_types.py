@@ -134,12 +134,16 @@ class ClockRecord(Struct, frozen=True):
     bound_ns: int
 
 
-class NodeRecord(Struct, frozen=True, kw_only=True):
-    """Data address, facts and clock of a node; facts are null if they are those of `campaign.json`."""
+class NodeRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Data address, facts and clock of a node; facts are null if they are those of `campaign.json`.
+
+    `agent_replaced` is why the run did not use the node's agent of the run before; empty if it did or there was none.
+    """
 
     address: str
     facts: Mapping[str, Any] | None
     clock: ClockRecord
+    agent_replaced: str = ""
 
 
 class ClockDifference(Struct, frozen=True):
@@ -158,6 +162,7 @@ class Times(Struct, frozen=True, kw_only=True, omit_defaults=True):
         stages_s: seconds in each stage.
         started_utc, source_start_ns: start of the sources, in UTC and on the monotonic clock.
         measure_start_ns, measure_end_ns: begin and end of the measured interval.
+        transient_s: end of the transient in seconds after the start of the sources, with `warmup_s: auto`.
         stopped_ns, drained_ns: stop of the sources, and time when all tuples were processed.
     """
 
@@ -167,6 +172,7 @@ class Times(Struct, frozen=True, kw_only=True, omit_defaults=True):
     source_start_ns: int | None = None
     measure_start_ns: int | None = None
     measure_end_ns: int | None = None
+    transient_s: float | None = None
     stopped_ns: int | None = None
     drained_ns: int | None = None
     ended_utc: str | None = None

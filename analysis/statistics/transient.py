@@ -3,6 +3,7 @@
 MSER (White, An effective truncation heuristic for bias reduction in simulation output, Simulation 69(6), 1997) leaves
 out as many values at the start as make the standard error of the mean of the others smallest; MSER-5 applies it to
 means of five values each, which smooths them. A run whose rate is to change is never steady, and has no such end.
+A run under way is judged by its values of one second themselves, because five times as many would take a minute.
 """
 
 from collections.abc import Mapping, Sequence, Set
@@ -23,6 +24,9 @@ FEWEST_BATCHES = 12
 LAST_BATCHES = 5
 """Batches at the end that are never left out: fewer may be equal by chance, with a standard error that is too small."""
 
+FEWEST_LIVE, LAST_LIVE = 10, 3
+"""The same for a run under way, in values of one second."""
+
 STEADY_RATES = ("constant", "poisson", "max")
 """Kinds of rates that do not change on purpose."""
 
@@ -30,22 +34,61 @@ NEGLIGIBLE = 0.02
 """Share of the mean: a transient that changes it by less is noise, which MSER leaves out in one of five steady runs."""
 
 
-def transient(values: Sequence[float]) -> int | None:
+def transient(
+    values: Sequence[float], batch: int = BATCH, fewest: int = FEWEST_BATCHES, last: int = LAST_BATCHES
+) -> int | None:
     """Return the number of values at the start that belong to the transient; 0 if it hardly changes their mean.
 
     None if there are too few values, or if leaving out more than half of them would be best: then no steady state was
     reached.
+
+    Args:
+        values: in the order of time.
+        batch: number of values per batch.
+        fewest: number of batches below which the rule says nothing.
+        last: number of batches at the end that are never left out.
     """
-    count = len(values) // BATCH
-    if count < FEWEST_BATCHES:
+    count = len(values) // batch
+    if count < fewest:
         return None
-    means = np.asarray(values[: count * BATCH], dtype=float).reshape(count, BATCH).mean(axis=1)
-    scores = [means[cut:].var() / (count - cut) for cut in range(count - LAST_BATCHES + 1)]
+    means = np.asarray(values[: count * batch], dtype=float).reshape(count, batch).mean(axis=1)
+    scores = [means[cut:].var() / (count - cut) for cut in range(count - last + 1)]
     best = int(np.argmin(scores))
     rest = means[min(best, count // 2) :].mean()
     if abs(means.mean() - rest) <= NEGLIGIBLE * abs(rest):
         return 0
-    return best * BATCH if best <= count // 2 else None
+    return best * batch if best <= count // 2 else None
+
+
+class LiveTransient:
+    """The transient of a run under way, by its throughput and latency, once a second."""
+
+    def __init__(self) -> None:
+        self._columns: tuple[list[float], list[float]] = ([], [])
+        self._seconds: tuple[list[float], list[float]] = ([], [])
+
+    def add(self, second: float, tuples_per_s: float | None, latency_ms: float | None) -> None:
+        """Add values, of which unknown ones are None, at a time in seconds after the start of the sources."""
+        for values, seconds, value in zip(self._columns, self._seconds, (tuples_per_s, latency_ms), strict=True):
+            if value is not None:
+                values.append(value)
+                seconds.append(second)
+
+    @property
+    def end_s(self) -> float | None:
+        """Seconds after the start of the sources at which it ended; None while it may not have ended.
+
+        It has ended when the rule leaves out no more than the first half of the values of both; of latencies without
+        any.
+        """
+        ends: list[float] = []
+        throughput, latency = zip(self._columns, self._seconds, strict=True)
+        for values, seconds in (throughput, latency) if latency[0] else (throughput,):
+            cut = transient(values, 1, FEWEST_LIVE, LAST_LIVE)
+            if cut is None:
+                return None
+            ends.append(seconds[cut - 1] if cut else 0.0)
+        return max(ends)
 
 
 def steady_from_s(run: Run, steady: Set[str], throughput: Sequence[Row], latency: Sequence[Row]) -> float | None:

@@ -29,7 +29,7 @@ from inventory.foreign import printable
 from inventory.plugins import plugins
 from inventory.values import FileName, Positive, Seconds, SomeSeconds
 from scheduler.registry import GROUP as SCHEDULERS
-from workloads.rates import Rate
+from workloads.rates import Constant, Max, Poisson, Rate
 from workloads.workload import GROUP as WORKLOADS
 
 BUILTIN = Path(__file__).parents[1] / "agendas"
@@ -105,6 +105,12 @@ class ReportEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     primary: Annotated[tuple[PrimaryMetric, ...], Meta(min_length=1)] = ("throughput_tuples_per_s", "latency_ms.p95")
 
 
+AUTO = "auto"
+"""`warmup_s` of runs whose measured interval begins when their transient has ended."""
+
+WARMUP_LIMIT_S = 60.0
+"""Default of `warmup_limit_s`."""
+
 DRAIN_INTERVALS, LEAST_DRAIN_S = 3, 30.0
 """Default of `drain_s`: so many times the measured interval, and at least so many seconds."""
 
@@ -117,10 +123,12 @@ class Agenda(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rena
     repetitions: Repetitions = 1
     order: Order = "interleaved"
     seed: Count = 0
-    warmup_s: Seconds = 10.0
+    warmup_s: Seconds | Literal["auto"] = 10.0
+    warmup_limit_s: SomeSeconds | None = None
     duration_s: SomeSeconds = 60.0
     drain_s: Seconds | None = None
     checkpoint_s: Seconds = 5.0
+    fresh_agents: bool = False
     on_failure: OnFailure = OnFailure()
     workloads: Annotated[tuple[WorkloadEntry, ...], Meta(min_length=1)]
     timeline: tuple[Event, ...] = ()
@@ -144,6 +152,18 @@ class Agenda(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rena
     only: tuple[Rule, ...] = ()
     excluded: tuple[Rule, ...] = ()
     unplaceable: Literal["refuse", "skip"] = "refuse"
+
+    @property
+    def longest_warmup_s(self) -> float:
+        """Seconds from the start of the sources after which the measured interval begins at the latest."""
+        limit_s = WARMUP_LIMIT_S if self.warmup_limit_s is None else self.warmup_limit_s
+        return limit_s if isinstance(self.warmup_s, str) else self.warmup_s
+
+    @property
+    def warmup_in_words(self) -> str:
+        """Length of the warm-up, or its limit."""
+        limit = "at most " if self.warmup_s == AUTO else ""
+        return f"{limit}{self.longest_warmup_s:g} s of warm-up"
 
     @property
     def longest_drain_s(self) -> float:
@@ -255,6 +275,7 @@ def agenda_of(document: Document) -> Located[Agenda]:
     with faults.gathered():
         if agenda.report.engine == "sail":
             raise (origin / "report" / "engine").error(NO_SAIL)
+    _check_warmup(origin, agenda, faults)
     with faults.gathered():
         check_windows(origin / "windows", agenda.windows, agenda.duration_s)
     with faults.gathered():
@@ -265,6 +286,38 @@ def agenda_of(document: Document) -> Located[Agenda]:
             raise (origin / "baseline").error(f"{agenda.baseline!r} is none of the agenda's schedulers{hint}")
     faults.check()
     return Located(replace(agenda, baseline=agenda.baseline or agenda.scheduler_labels[0]), origin)
+
+
+STEADY = (Constant, Poisson, Max)
+"""Rates that do not change on purpose."""
+
+
+def _check_warmup(origin: Origin, agenda: Agenda, faults: Faults) -> None:
+    """Check that a warm-up that ends with the transient is one of runs in which nothing changes on purpose."""
+    if agenda.warmup_s != AUTO:
+        with faults.gathered():
+            if agenda.warmup_limit_s is not None:
+                raise (origin / "warmup_limit_s").error(
+                    f"is the limit of warmup_s: auto, and warmup_s is {agenda.warmup_s:g}"
+                )
+        return
+    why = "changes runs on purpose, so that the end of their transient is not known; give warmup_s in seconds"
+    for at, workload in enumerate(agenda.workloads):
+        with faults.gathered():
+            if not isinstance(workload.rate, STEADY):
+                raise (origin / "workloads" / at / "rate").error(f"{why}, or take a constant rate, poisson or max")
+    for at, scheduler in enumerate(agenda.schedulers):
+        with faults.gathered():
+            if isinstance(scheduler, SchedulerEntry) and scheduler.online is not None:
+                raise (origin / "schedulers" / at / "online").error(why)
+    with faults.gathered():
+        if agenda.timeline:
+            raise (origin / "timeline").error(why)
+    with faults.gathered():
+        if agenda.engine != "agents":
+            raise (origin / "warmup_s").error(
+                f"{AUTO!r} is not possible with engine: {agenda.engine}, which gets all times of a run before its start"
+            )
 
 
 def _check_names(origin: Origin, agenda: Agenda, faults: Faults) -> None:

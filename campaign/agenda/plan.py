@@ -206,7 +206,7 @@ def plan_of(
     def why_component_fixed(label: str, component: str) -> str:
         return applications[label].fixed.get(component, "")
 
-    ends_s = agenda.warmup_s + agenda.duration_s
+    ends_s = agenda.longest_warmup_s + agenda.duration_s
     scheduled = {label for label, each in gating.items() if each.entry.schedule is not None}
     check_timeline(
         timeline,

@@ -9,11 +9,21 @@ from typing import Any
 import click
 from rich.filesize import decimal
 
+from campaign.agenda.agenda import AUTO
 from campaign.agenda.plan import CombinationPlan
 from campaign.agenda.profiling import ProfilingRun, profiling_plan
 from campaign.agenda.run_order import PlannedRun
 from campaign.agenda.search import CALIBRATION
-from campaign.results.estimate import BRING_UP_S, Estimate, calibrations_left, estimate, report_s, trials_of
+from campaign.results.estimate import (
+    AGENTS_S,
+    BRING_UP_S,
+    START_S,
+    Estimate,
+    calibrations_left,
+    estimate,
+    report_s,
+    trials_of,
+)
 from campaign.results.live_file import duration_text
 from campaign.results.result_store import ResultStore
 from campaign.runner.open_campaign import EMULATED, Opened
@@ -52,7 +62,7 @@ def print_plan(opened: Opened, runs: Sequence[PlannedRun], with_report: bool = T
     click.echo()
     for name in calibrations:
         click.echo(escaped(f"before them: calibration of the load of {name}, at most {CALIBRATION.most_trials} trials"))
-    about = "at most" if trials > 1 or calibrations else "about"
+    about = "at most" if trials > 1 or calibrations or plan.agenda.warmup_s == AUTO else "about"
     around = _around(opened, runs, with_report)
     total_s = estimated.seconds + sum(around.values())
     click.echo(f"{', '.join(counts)}: {about} {duration_text(total_s)}, {decimal(estimated.size_bytes)} of results")
@@ -97,7 +107,7 @@ def _comparisons(placed: Sequence[PlannedRun]) -> _Comparisons:
 def _around(opened: Opened, runs: Sequence[PlannedRun], with_report: bool) -> dict[str, float]:
     """Return what a campaign does before and after its runs -> assumed seconds."""
     plan, todo = opened.plan, _todo(opened, runs)
-    seconds: dict[str, float] = {}
+    seconds: dict[str, float] = {"the start": START_S + AGENTS_S} if todo else {}
     down = [name for name in dict.fromkeys(run.inventory for run in todo) if _is_brought_up(plan.clusters[name].hosts)]
     if down:
         seconds["bringing the cluster up and provisioning it"] = BRING_UP_S * len(down)
@@ -161,13 +171,13 @@ def _asked(plan: CombinationPlan, run: PlannedRun) -> dict[str, Any]:
     """Return when the online scheduler of a run is asked, all null and 0 times if only at changes; {} without one."""
     if run.scheduler not in plan.online:
         return {}
-    questions = plan.online[run.scheduler].questions(plan.agenda.warmup_s + plan.agenda.duration_s)
+    questions = plan.online[run.scheduler].questions(plan.agenda.longest_warmup_s + plan.agenda.duration_s)
     nothing = {"first_s": None, "every_s": None, "times": 0}
     return {"asked": nothing if questions is None else questions._asdict()}
 
 
 def _asked_in_words(plan: CombinationPlan, scheduler: str) -> str:
-    questions = plan.online[scheduler].questions(plan.agenda.warmup_s + plan.agenda.duration_s)
+    questions = plan.online[scheduler].questions(plan.agenda.longest_warmup_s + plan.agenda.duration_s)
     if questions is None or not questions.times:
         return "asked at changes only"
     times = f"{questions.times} time{'s' * (questions.times > 1)}"
@@ -185,7 +195,7 @@ def _profile_in_words(opened: Opened, profiling: ProfilingRun) -> str:
     if profiling not in pending:
         return f"placed by {profiling.run.scheduler}; done"
     agenda = profiling_plan(opened.plan, [profiling]).agenda
-    return f"placed by {profiling.run.scheduler}; {agenda.warmup_s:g} s of warm-up, {agenda.duration_s:g} s measured"
+    return f"placed by {profiling.run.scheduler}; {agenda.warmup_in_words}, {agenda.duration_s:g} s measured"
 
 
 def _estimate(opened: Opened, runs: Sequence[PlannedRun]) -> Estimate:
@@ -209,9 +219,7 @@ def _todo(opened: Opened, runs: Sequence[PlannedRun]) -> list[PlannedRun]:
 def _basis(opened: Opened, estimated: Estimate) -> str:
     """Describe what the estimate is based on."""
     agenda = opened.plan.agenda
-    each = (
-        f"per {'trial' if agenda.search else 'run'} {agenda.warmup_s:g} s of warm-up, {agenda.duration_s:g} s measured"
-    )
+    each = f"per {'trial' if agenda.search else 'run'} {agenda.warmup_in_words}, {agenda.duration_s:g} s measured"
     if estimated.measured_runs:
         return (
             f"({each}, {estimated.overhead_s:.1f} s before and after; the latter, and bytes per second, "

@@ -90,6 +90,8 @@ def outcome_in_words(title: str, record: RunRecord, took_s: float, folder: Path)
     if record.reason:
         lines.append((f"{title}: {record.reason}", "yellow"))
     lines += [(f"suspect: {reason}", "yellow") for reason in record.suspect]
+    replaced = {node: at.agent_replaced for node, at in (record.nodes or {}).items() if at.agent_replaced}
+    lines += [(f"node {node} got a new agent: {reason}", "yellow") for node, reason in replaced.items()]
     missing = [profile.reason or "" for profile in record.profiles or () if profile.file is None]
     if missing:
         lines.append((f"profiles missing: {len(missing)}; {', '.join(sorted(set(missing)))}", "yellow"))

@@ -32,8 +32,8 @@ from inventory.times import utc_in_words, utc_stamp
 
 LIVE_FILE = "live.json"
 
-OVERHEAD_S = 4.0
-"""Estimated duration of a run on agents without warm-up and measured interval, until a run has been timed."""
+OVERHEAD_S = 1.3
+"""Estimated duration of a run on kept agents without warm-up and measured interval, until a run has been timed."""
 
 PREPARING = "preparing"
 """Stage before the first run."""

@@ -71,6 +71,8 @@ def _rates(flow: ExecutorFlow) -> ExecutorRates:
 def _elapsed_s(live: LiveRecord, campaign: Campaign) -> float:
     """Return the time since the sources started, of the stages in which tuples flow."""
     warmup_s, duration_s = campaign.agenda.warmup_s or 0.0, campaign.agenda.duration_s or 0.0
+    if isinstance(warmup_s, str):  # `live.json` does not have how long one lasts that is adapted to the run
+        warmup_s = 0.0
     before = {"warming up": 0.0, "measuring": warmup_s, "draining": warmup_s + duration_s}
     return before.get(live.stage, 0.0) + live.stage_elapsed_s
 

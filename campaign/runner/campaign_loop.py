@@ -37,7 +37,7 @@ from campaign.runner.run_environment import CampaignConditions, Ending, RunInput
 from controller.host.disk import DiskFullError, check_room, converting_full_disk, writing
 from controller.host.ownership import CleanupLog
 from controller.host.signals import SIGNALS, hold_interrupts, interrupts_blocked
-from controller.nodes.agents import RunNode
+from controller.nodes.agents import KeptAgents, RunNode
 from engines.selection import AGENTS
 from inventory.errors import MillraceError, RunError
 from scheduler.problem import Problem
@@ -103,13 +103,15 @@ class CampaignLoop:
         agenda = plan.agenda
         done = len(placed) - len(self._todo)
         trials = agenda.search.most_trials if agenda.search is not None else 1
-        self._live_file = LiveFile(agenda.name, len(runs), done, trials * (agenda.warmup_s + agenda.duration_s))
+        self._live_file = LiveFile(agenda.name, len(runs), done, trials * (agenda.longest_warmup_s + agenda.duration_s))
         before = {run.name: store.outcome(run.name) for run in placed if run not in self._todo}
         self._incomplete = {name: it.reason for name, it in before.items() if it and it.status == INCOMPLETE}
         self._live_file.outcomes.update({OK: -len(self._incomplete), INCOMPLETE: len(self._incomplete)})
         self._loads = SustainableRates(plan, store)
         self._view = view
         self._checked: set[str | None] = set()
+        self._kept = KeptAgents()
+        self._agents_before: bool | None = None
         self._interrupts = 0
         self._current: asyncio.Task[RunRecord | None] | asyncio.Task[bool] | None = None
 
@@ -192,6 +194,7 @@ class CampaignLoop:
                 raise
             return Ending(True, failed)
         finally:
+            await self._kept.end_all()
             ticker.cancel()
             with suppress(asyncio.CancelledError):
                 await ticker
@@ -287,7 +290,8 @@ class CampaignLoop:
         members = backend.members(name, work)
         nodes = self._plan.at(run).cluster.by_id
         used = {node: member for node, member in members.items() if node in nodes}
-        run_attempt = self._run_attempt(run, used, attempt, partial, work / OWN_FOLDER, tuples_per_s)
+        kept = await self._kept_for(run)
+        run_attempt = self._run_attempt(run, used, attempt, partial, work / OWN_FOLDER, tuples_per_s, kept)
         try:
             with converting_full_disk(self._store.folder, self._work):
                 await backend.check_room(sum(entry.path.stat().st_size for entry in self._inputs_of(run)))
@@ -308,6 +312,19 @@ class CampaignLoop:
             await asyncio.gather(*(member.transport.remove() for member in members.values()))
             shutil.rmtree(work, ignore_errors=True)
 
+    async def _kept_for(self, run: PlannedRun) -> KeptAgents | None:
+        """Return the agents that the run takes over, None if it has none; end those that it would find otherwise.
+
+        Agents that have forked workers for columns hold more memory than others, which their next workers share.
+        """
+        plan = self._plan.at(run)
+        has_own = plan.agenda.fresh_agents or plan.agenda.engine != AGENTS
+        wanted = None if has_own else plan.applications[run.workload].columns
+        if wanted != self._agents_before:
+            await self._kept.end_all()
+        self._agents_before = wanted
+        return None if has_own else self._kept
+
     def _run_attempt(
         self,
         run: PlannedRun,
@@ -316,6 +333,7 @@ class CampaignLoop:
         partial: Path,
         work: Path,
         tuples_per_s: float | None = None,
+        kept: KeptAgents | None = None,
     ) -> RunAttempt:
         plan = self._plan.at(run)
         application = plan.applications[run.workload]
@@ -353,7 +371,7 @@ class CampaignLoop:
         )
         arguments = (job, conditions, partial, work, self._live_file, self._state, self._check_facts)
         if plan.agenda.engine == AGENTS:
-            return RunAttempt(*arguments)
+            return RunAttempt(*arguments, kept)
         attempt_there = EngineAttempt(*arguments)
         nodes = backend.local_nodes if is_up else None
         attempt_there.use(plan.agenda.engine, options_of(plan.agenda), work, nodes, backend.engine_address)

@@ -5,6 +5,7 @@ import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence, Set
 from datetime import UTC, datetime, timedelta
+from math import ceil
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,6 +36,7 @@ from analysis.records.file_types import (
     Verification,
 )
 from analysis.records.interval_metrics import Draining
+from analysis.statistics.transient import LiveTransient
 from campaign.results.hdr_log import LATENCY_LOG, write_latency_log
 from campaign.results.live_file import DRAINING, LiveFile
 from campaign.results.suspect_runs import (
@@ -54,7 +56,7 @@ from controller.coordinator.live_metrics import LiveMetrics
 from controller.coordinator.scripted_events import withheld_nodes
 from controller.host.condition import run_watched
 from controller.host.ownership import CleanupLog
-from controller.nodes.agents import Agents, ClockSync
+from controller.nodes.agents import Agents, ClockSync, KeptAgents
 from controller.nodes.backend import Backend
 from controller.nodes.transport import FolderReplicas, collect_answer, collect_logs, collect_profiles, collect_traces
 from inventory.cluster import machines_of
@@ -67,7 +69,7 @@ from workloads.scaling import resized, sizes_of
 from workloads.workload import PreparedInput, Verdict, source_positions, verified
 
 EPOCH = 1
-"""First epoch of a run; every run has agents of its own."""
+"""First epoch of every run."""
 
 
 class MeasuredInterval(NamedTuple):
@@ -90,6 +92,7 @@ class RunAttempt:
         live_file: LiveFile,
         state: CleanupLog,
         check_facts: Callable[[Mapping[str, Mapping[str, Any]]], None],
+        kept: KeptAgents | None = None,
     ) -> None:
         """Prepare the attempt.
 
@@ -101,8 +104,9 @@ class RunAttempt:
             live_file: shows stages and live metrics.
             state: log of started agents.
             check_facts: called with the facts of all nodes before the sources start.
+            kept: agents that runs of the campaign take over from each other; None: the run has agents of its own.
         """
-        self._check_facts = check_facts
+        self._check_facts, self._kept = check_facts, kept
         self._job, self._conditions, self._folder = job, conditions, folder
         self._live_file, self._state = live_file, state
         self._transports = {node: member.transport for node, member in job.members.items()}
@@ -276,7 +280,7 @@ class RunAttempt:
         self._enter("starting agents")
         traces = TraceWriter(self._traces, job.run.name, CONTROLLER, AGENT)
         try:
-            async with Agents(job.members, conditions.campaign, self._agent_started) as agents:
+            async with Agents(job.members, conditions.campaign, self._agent_started, self._kept) as agents:
                 course = ControlSettings(
                     conditions.sensors,
                     conditions.checkpoint_s,
@@ -328,7 +332,7 @@ class RunAttempt:
         source_start = await coordinator.start()
         self._times = replace(self._times, started_utc=utc_stamp(), source_start_ns=source_start)
         self._enter("warming up", self._conditions.warmup_s, coordinator.live_metrics)
-        await coordinator.wait_until(source_start + round(self._conditions.warmup_s * NS))
+        await self._warm_up(coordinator, source_start)
         over = coordinator.exhausted
         begun = await coordinator.mark("measure_start")
         self._times = replace(self._times, measure_start_ns=begun)
@@ -350,6 +354,22 @@ class RunAttempt:
         if self._drained:
             self._times = replace(self._times, drained_ns=time.monotonic_ns())
 
+    async def _warm_up(self, coordinator: Coordinator, source_start: int) -> None:
+        """Wait for the end of the warm-up: for the agenda's time, or for the end of the transient."""
+        limit_s = self._conditions.warmup_s
+        if self._conditions.adapts_warmup:
+            transient = LiveTransient()
+            for second in range(1, ceil(limit_s)):
+                await coordinator.wait_until(source_start + second * NS)
+                transient.add(second, *coordinator.live_metrics.sample(time.monotonic()))
+                if coordinator.exhausted:
+                    return
+                if transient.end_s is not None:
+                    self._times = replace(self._times, transient_s=transient.end_s)
+                    return
+            self._suspect.append(f"its transient had not ended after {limit_s:g} s (warmup_limit_s)")
+        await coordinator.wait_until(source_start + round(limit_s * NS))
+
     def _enter(self, stage: str, seconds: float | None = None, flow: LiveMetrics | None = None) -> None:
         """Begin a stage and record the duration of the previous one."""
         self._live_file.stage(stage, seconds, flow)
@@ -359,7 +379,9 @@ class RunAttempt:
     def _leave(self) -> None:
         now = time.monotonic()
         if self._stage:
-            self._stages[self._stage] = round(now - self._stage_since, 3)
+            # Machines are metered before the run and after it, in a stage of the same name.
+            before_s = self._stages.get(self._stage, 0.0)
+            self._stages[self._stage] = round(before_s + now - self._stage_since, 3)
         self._stage, self._stage_since = "", now
 
     def _agent_started(self, node: str, pid: int) -> None:
@@ -401,6 +423,7 @@ class RunAttempt:
                 address=agents.members[node].address,
                 facts=None if facts == ours else facts,
                 clock=ClockRecord(*clocks.current(node)),
+                agent_replaced=agents.replaced.get(node, ""),
             )
         self._clock_differences = clocks.differences()
 

@@ -11,7 +11,7 @@ from agents.trace import TraceWriter
 from analysis.records.conditions import LoadRecord
 from analysis.records.file_types import SKIPPED, RunRecord
 from analysis.records.interval_metrics import Window
-from campaign.agenda.agenda import Agenda, IdleEntry, LingerMs
+from campaign.agenda.agenda import AUTO, Agenda, IdleEntry, LingerMs
 from campaign.agenda.application import Application
 from campaign.agenda.cpu import ByNode
 from campaign.agenda.online import OnlineRun
@@ -53,7 +53,8 @@ class CampaignConditions:
     `idle` is None without the sensor `power`. `tier` and `processes` are those of
     `controller.nodes.backend.Backend`. With `accepts_shortfall`, nodes and links may have less than the requested
     capacity. `buffer_bytes` is the size of an executor's input queue; 0: the runtime's own. `linger_ms` is the
-    agenda's. `doubts` make runs suspect.
+    agenda's. `doubts` make runs suspect. With `adapts_warmup` the measured interval begins when the transient has
+    ended, after `warmup_s` at the latest.
     """
 
     campaign: str
@@ -71,13 +72,14 @@ class CampaignConditions:
     buffer_bytes: int
     linger_ms: LingerMs
     doubts: Sequence[str] = ()
+    adapts_warmup: bool = False
 
     @classmethod
     def of(cls, agenda: Agenda, backend: Backend, profile: bool, accepts_shortfall: bool) -> "CampaignConditions":
         """Return the conditions of an agenda's runs on the nodes of a backend."""
         return cls(
             agenda.name,
-            agenda.warmup_s,
+            agenda.longest_warmup_s,
             agenda.duration_s,
             agenda.longest_drain_s,
             agenda.sensors,
@@ -90,6 +92,7 @@ class CampaignConditions:
             agenda.windows,
             round((agenda.buffer_mb or 0.0) * 1e6),
             agenda.linger_ms,
+            adapts_warmup=agenda.warmup_s == AUTO,
         )
 
     def windows_of(self, rate: Rate) -> list[Window]:

@@ -39,7 +39,13 @@ class AgentKilledError(RunError):
 
 
 class AgentChannel:
-    """The control channel to the agent of one node."""
+    """The control channel to the agent of one node.
+
+    Attributes:
+        node: id of the node.
+        transport: transport to its folder.
+        gone_reason: why the agent is gone; empty while it is there.
+    """
 
     def __init__(
         self,
@@ -48,10 +54,11 @@ class AgentChannel:
         on_report: Callable[[str, Report], None],
         on_gone: Callable[[str, str], None],
     ) -> None:
-        """`on_report(node, report)` and `on_gone(node, reason)` are called in the event loop and must not block."""
+        """Prepare the channel; the callbacks are those of `attach`."""
         self.node = node
         self.transport = transport
-        self._on_report, self._on_gone = on_report, on_gone
+        self.attach(on_report, on_gone)
+        self.gone_reason = ""
         self._remote: Remote | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._hello: asyncio.Future[Hello] = asyncio.get_running_loop().create_future()
@@ -59,6 +66,18 @@ class AgentChannel:
         self._last_pulse = time.monotonic()
         self._first_pulse: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._closing = False
+
+    def attach(self, on_report: Callable[[str, Report], None], on_gone: Callable[[str, str], None]) -> None:
+        """Pass what comes from now on to these callbacks.
+
+        `on_report(node, report)` and `on_gone(node, reason)` are called in the event loop and must not block.
+        """
+        self._on_report, self._on_gone = on_report, on_gone
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the agent is there, as far as is known, and is not being ended."""
+        return self._remote is not None and not self._closing
 
     @property
     def facts(self) -> Mapping[str, Any]:
@@ -237,7 +256,7 @@ class AgentChannel:
                 # Retrieve it once, so that asyncio does not log an exception that nobody awaits.
                 awaited.exception()
         if not self._closing:
-            self._closing = True
+            self._closing, self.gone_reason = True, str(why)
             # Before the handshake, `open` raises the error instead.
             if has_started:
                 self._on_gone(self.node, str(why))

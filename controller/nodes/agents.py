@@ -1,5 +1,8 @@
 """Agents of all nodes of one run: started together, restarted one by one, ended together, their clocks synchronized.
 
+The next run of a campaign takes over agents that a run leaves without a failure, with their channels, unless something
+of that run remains on their nodes.
+
 Clock offsets are measured throughout a run and sent to the nodes, with bounds on the error. Workers stamp rows in the
 controller's time, using the last offset sent to their node. The error of a stamp is bounded by the difference between
 that offset and the next measurement, plus the bound of the measurement. The error of a latency between two nodes is
@@ -33,6 +36,8 @@ from agents.protocol import (
     MeterIdle,
     Report,
     RestoreCpus,
+    Reuse,
+    Reused,
     SetCpus,
     Write,
     Written,
@@ -52,12 +57,15 @@ STARTS = 3
 GRACE_S = 30.0
 """Time for an agent to reply to a request, in addition to the time that the requested work takes."""
 
-AgentRequest = MeterIdle | SetCpus | RestoreCpus | Equip | Launch | Write | Finish
+REUSE_S = 10.0
+"""Timeout for an agent to take over another run, which takes milliseconds; a new agent starts in a second."""
+
+AgentRequest = MeterIdle | SetCpus | RestoreCpus | Reuse | Equip | Launch | Write | Finish
 """Requests with exactly one reply."""
 
-AgentReply = Idled | CpusSet | Equipped | Launched | Written | Finished
+AgentReply = Idled | CpusSet | Reused | Equipped | Launched | Written | Finished
 
-A = TypeVar("A", Idled, CpusSet, Equipped, Launched, Written, Finished)
+A = TypeVar("A", Idled, CpusSet, Reused, Equipped, Launched, Written, Finished)
 
 CLOCKS_EVERY_S = 2.0
 """Interval between two updates of the nodes' offsets."""
@@ -93,22 +101,61 @@ class AgentListener(Protocol):
         ...
 
 
-class Agents:
-    """All agents of one run, as an asynchronous context manager that always ends them.
+class KeptAgents:
+    """Agents between two runs on one cluster; the caller ends those that are left."""
 
-    Entering starts them in parallel; if one cannot be started, all others are ended and RunError is raised. Reports and
-    losses go to the listener; before there is one, they are queued.
+    def __init__(self) -> None:
+        self._channels: dict[str, AgentChannel] = {}
+
+    def keep(self, channel: AgentChannel) -> None:
+        """Keep an agent for the next run; what it reports until then is dropped."""
+        channel.attach(_drop, _drop)
+        self._channels[channel.node] = channel
+
+    def take(self, node: str) -> AgentChannel | None:
+        """Return the agent of a node, which is not kept any more; None if there is none."""
+        return self._channels.pop(node, None)
+
+    async def end_all(self, but: Collection[str] = ()) -> None:
+        """End the agents of all nodes but these."""
+        ended = [self._channels.pop(node) for node in [*self._channels] if node not in but]
+        await run_to_end(asyncio.gather(*(channel.close() for channel in ended)))
+
+
+def _drop(_node: str, _what: Report | str) -> None:
+    """Drop a report, or the loss of an agent: its channel knows that it is gone."""
+
+
+class Agents:
+    """All agents of one run, as an asynchronous context manager.
+
+    Entering takes over the kept agents, and starts the others, in parallel; if one cannot be started, all others are
+    ended and RunError is raised. Leaving without an exception keeps them for the next run, and ends them otherwise.
+    Reports and losses go to the listener; before there is one, they are queued.
+
+    Attributes:
+        members: the nodes by id.
+        replaced: node -> why its kept agent was not used again.
     """
 
-    def __init__(self, members: Mapping[str, RunNode], campaign: str, on_start: Callable[[str, int], None]) -> None:
+    def __init__(
+        self,
+        members: Mapping[str, RunNode],
+        campaign: str,
+        on_start: Callable[[str, int], None],
+        kept: KeptAgents | None = None,
+    ) -> None:
         """Prepare the agents.
 
         Args:
             members: by node id.
             campaign: name of the campaign, for the agents' logs.
             on_start: called with (node, pid) as soon as an agent on this host exists.
+            kept: agents between runs; None: all agents are of this run alone.
         """
         self.members = members
+        self.replaced: dict[str, str] = {}
+        self._kept = kept
         self._listener: AgentListener | None = None
         self._pending_reports: list[tuple[str, Report | str]] = []
         self._facts: dict[str, Mapping[str, Any]] = {}
@@ -120,7 +167,10 @@ class Agents:
 
     async def __aenter__(self) -> Self:
         try:
-            await run_together(self._start(node, self._open) for node in self.members)
+            if self._kept is not None:
+                # The run is to find nothing on other nodes, whatever ran before it.
+                await self._kept.end_all(self.members)
+            await run_together(self._take_or_start(node) for node in self.members)
         except BaseException:
             await self._close()
             raise
@@ -129,6 +179,11 @@ class Agents:
     async def __aexit__(
         self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._kept is not None and kind is None:
+            # Those that are gone are left to be closed.
+            for node, channel in [*self._channels.items()]:
+                if channel.is_open:
+                    self._kept.keep(self._channels.pop(node))
         await self._close()
 
     def listen(self, listener: AgentListener) -> None:
@@ -216,6 +271,39 @@ class Agents:
         await self._channels[node].close()
         await self._start(node, self._open_and_measure_clock)
 
+    async def _take_or_start(self, node: str) -> None:
+        """Take over the kept agent of a node if it is as good as a new one, or else start one."""
+        channel = None if self._kept is None else self._kept.take(node)
+        if channel is not None:
+            self._channels[node] = channel
+            why_not = await self._reuse(channel)
+            if not why_not:
+                return
+            self.replaced[node] = why_not
+            await channel.close()
+        await self._start(node, self._open)
+
+    async def _reuse(self, channel: AgentChannel) -> str:
+        """Have an agent take over this run; return why it cannot, empty if it has."""
+        node = channel.node
+        # Whatever else comes before the reply belongs to the last run.
+        channel.attach(self._resolve, self._resolve)
+        if channel.gone_reason:
+            return channel.gone_reason
+        reuse = Reuse(folder=self.members[node].transport.folder)
+        try:
+            async with asyncio.timeout(REUSE_S):
+                reused = await self.request_reply(node, reuse, Reused, 0.0)
+        except TimeoutError:
+            return f"the agent of {node} did not answer within {REUSE_S:g} s"
+        except RunError as fault:
+            return channel.gone_reason or str(fault)
+        if reused.leftovers:
+            return f"the agent of {node} was not clean after its last run: {'; '.join(reused.leftovers)}"
+        channel.attach(self._deliver, self._deliver)
+        self._facts[node] = reused.facts
+        return ""
+
     async def _start(self, node: str, step: Callable[[str], Awaitable[None]]) -> None:
         """Start an agent with `step`; retry when it is killed meanwhile."""
         for attempt in range(1, STARTS + 1):
@@ -248,8 +336,7 @@ class Agents:
 
     def _deliver(self, node: str, what: Report | str) -> None:
         """Deliver a report, or the reason why an agent is gone."""
-        if isinstance(what, str | Failed | AgentReply):
-            self._resolve_reply(node, what)
+        self._resolve(node, what)
         # Coordinators finish runs themselves.
         if isinstance(what, AgentReply) and not isinstance(what, Finished):
             return
@@ -260,7 +347,10 @@ class Agents:
         else:
             self._listener.handle_report(node, what)
 
-    def _resolve_reply(self, node: str, what: str | Failed | AgentReply) -> None:
+    def _resolve(self, node: str, what: Report | str) -> None:
+        """Resolve the request to a node that this answers, or that gets no answer any more."""
+        if not isinstance(what, str | Failed | AgentReply):
+            return
         for (asked, kind), answer in self._pending_replies.items():
             if asked != node or answer.done():
                 continue

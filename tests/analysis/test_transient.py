@@ -13,6 +13,7 @@ from analysis.records.campaign import Campaign, load_campaign
 from analysis.statistics.transient import (
     BATCH,
     FEWEST_BATCHES,
+    LiveTransient,
     steady_from_s,
     steady_workloads,
     transient,
@@ -108,3 +109,35 @@ def test_the_note_says_how_much_longer_the_warm_up_should_be() -> None:
     ((_, early),) = transient_notes([{"steady_from_s": second} for second in (-5.0, -10.0)])
     assert early.endswith("5 s before the measured interval at the latest, in all of 2 runs.")
     assert transient_notes([{"steady_from_s": None}]) == []
+
+
+def live_end(values: list[tuple[float | None, float | None]]) -> tuple[int, float | None]:
+    """Return after how many seconds the transient of a run under way is found to have ended, and its end."""
+    live = LiveTransient()
+    for second, both in enumerate(values, 1):
+        live.add(second, *both)
+        if live.end_s is not None:
+            return second, live.end_s
+    return len(values), None
+
+
+def test_a_steady_run_under_way_has_no_transient_after_ten_values() -> None:
+    assert live_end([(None, None), *[(100.0, 5.0)] * 20]) == (11, 0.0)
+
+
+def test_the_transient_under_way_is_as_long_as_that_of_the_slower_column() -> None:
+    random = np.random.default_rng(1)
+    throughput = [*[20.0] * 4, *random.normal(100, 1, 56)]
+    latency = [*np.linspace(80, 10, 12), *random.normal(5, 0.05, 48)]
+    found, end_s = live_end([*zip(throughput, latency, strict=True)])
+    assert end_s == pytest.approx(12, abs=1)
+    # The rule leaves out no more than half of the values.
+    assert 22 <= found <= 30
+
+
+def test_without_latencies_the_throughput_decides() -> None:
+    assert live_end([(100.0, None)] * 20) == (10, 0.0)
+
+
+def test_a_trend_under_way_has_no_end() -> None:
+    assert live_end([(100.0, float(second)) for second in range(1, 60)])[1] is None

@@ -277,3 +277,45 @@ def test_the_example_in_the_agenda_page_is_a_valid_agenda() -> None:
     text = page.read_text().split("```yaml\n")[1].split("```")[0]
     assert len(plan(text).runs) > 1
     assert read(find_agenda("demo")).data["name"] == "demo"
+
+
+STEADY = """\
+name: mine
+warmup_s: auto
+workloads: [{name: wordcount, rate: {kind: poisson, tuples_per_s: 10}}]
+schedulers: [even]
+"""
+
+
+def test_an_adaptive_warm_up_has_a_limit() -> None:
+    agenda = agenda_of(parse_document(STEADY)).value
+    assert agenda.longest_warmup_s == 60
+    assert agenda.warmup_in_words == "at most 60 s of warm-up"
+    agenda = agenda_of(parse_document(STEADY + "warmup_limit_s: 25\n")).value
+    assert agenda.longest_warmup_s == 25
+    assert agenda_of(parse_document(GOOD)).value.warmup_in_words == "10 s of warm-up"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("warmup_s: auto", "warmup_s: atuo", r"a\.yaml:2: warmup_s: 'atuo' .*did you mean 'auto'\?"),
+        ("warmup_s: auto", "warmup_s: -1", r"a\.yaml:2: warmup_s: got -1: expected .*>= 0"),
+        ("warmup_s: auto", "warmup_s: 3\nwarmup_limit_s: 9", r"a\.yaml:3: warmup_limit_s: .*warmup_s is 3"),
+        (
+            "kind: poisson, tuples_per_s: 10",
+            "kind: steps, steps: [[0, 1]]",
+            r"a\.yaml:3: workloads\[0\]\.rate: .*constant",
+        ),
+        ("[even]", "[{name: t-storm, online: {}}]", r"a\.yaml:4: schedulers\[0\]\.online: .*give warmup_s in seconds"),
+        (
+            "schedulers",
+            "timeline: [{at_s: 1, do: kill, worker: n1/0}]\nschedulers",
+            r"a\.yaml:4: timeline: .*in seconds",
+        ),
+        ("schedulers", "engine: flink\nschedulers", r"a\.yaml:2: warmup_s: 'auto' is not possible with engine: flink"),
+    ],
+)
+def test_an_adaptive_warm_up_is_refused_where_runs_change_on_purpose(old: str, new: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        agenda_of(parse_document(STEADY.replace(old, new), "a.yaml"))

@@ -12,16 +12,22 @@ from campaign.agenda.agenda import agenda_of
 from campaign.agenda.campaign_plan import campaign_plan
 from campaign.commands.main import run
 from campaign.results.estimate import (
+    AGENTS_S,
     BRING_UP_S,
     ENGINE_OVERHEAD_S,
     EXECUTOR_BYTES,
+    REACHED_OVERHEAD_S,
     RUN_BYTES,
+    START_S,
     estimate,
     report_s,
 )
 from campaign.results.live_file import OVERHEAD_S
 from inventory.documents import parse_document
 from inventory.reading import read_cluster
+
+STARTED_S = START_S + AGENTS_S
+"""Assumed seconds of a campaign before and after its runs."""
 
 KEPT = Path(__file__).parents[1] / "kept_results" / "0.1.0"
 
@@ -74,9 +80,9 @@ def test_the_document_lists_every_run_and_adds_up_those_that_are_placed(
     assert all("finds no place for" in row["reason"] for row in left_out)
     assert {row["reason"] for row in found["runs"] if row["placed"]} == {""}
     assert len(found["runs"]) == 8
-    assert found["seconds"] == pytest.approx(6 * (3 + 9 + OVERHEAD_S) + report_s(6), abs=0.05)
+    assert found["seconds"] == pytest.approx(STARTED_S + 6 * (3 + 9 + OVERHEAD_S) + report_s(6), abs=0.05)
     without = document(capsys, "--no-report")
-    assert without["seconds"] == 6 * (3 + 9 + OVERHEAD_S)
+    assert without["seconds"] == pytest.approx(STARTED_S + 6 * (3 + 9 + OVERHEAD_S), abs=0.05)
     assert found["bytes"] == 6 * (RUN_BYTES + 28 * 12 * EXECUTOR_BYTES)
     assert not (folder / "results").exists()
 
@@ -90,8 +96,21 @@ def test_runs_on_other_engines_are_assumed_to_take_the_start_of_the_engine_too(
     found = document(capsys)
     assert {tuple(row["factors"].values()) for row in found["runs"]} == set(itertools.product(*factors.values()))
     assert found["seconds"] == pytest.approx(
-        4 * (3 + 9 + OVERHEAD_S) + 4 * (3 + 9 + ENGINE_OVERHEAD_S) + report_s(8), abs=0.05
+        STARTED_S + 4 * (3 + 9 + OVERHEAD_S) + 4 * (3 + 9 + ENGINE_OVERHEAD_S) + report_s(8), abs=0.05
     )
+
+
+def test_agents_of_every_run_and_the_limit_of_the_warm_up_count(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = AGENDA | {"fresh_agents": True, "warmup_s": "auto", "warmup_limit_s": 20}
+    (folder / "a.json").write_text(json.dumps(own))
+    found = document(capsys, "--no-report")
+    assert found["seconds"] == pytest.approx(STARTED_S + 6 * (20 + 9 + OVERHEAD_S + AGENTS_S), abs=0.05)
+    assert run(["run", "a.json", "--dry-run"]) == 0
+    out = capsys.readouterr().out
+    assert "6 runs, 2 left out: at most 3 min " in out
+    assert "(per run at most 20 s of warm-up, 9 s measured, and assumed 2.9 s before and after" in out
 
 
 @pytest.mark.parametrize(
@@ -118,7 +137,7 @@ def test_only_narrows_the_document_and_names_stay(folder: Path, capsys: pytest.C
     names = [row["name"] for row in document(capsys)["runs"] if row["factors"] == {"slots": 4}]
     found = document(capsys, "--only", "slots=4")
     assert [row["name"] for row in found["runs"]] == names
-    assert found["seconds"] == pytest.approx(4 * (3 + 9 + OVERHEAD_S) + report_s(4), abs=0.05)
+    assert found["seconds"] == pytest.approx(STARTED_S + 4 * (3 + 9 + OVERHEAD_S) + report_s(4), abs=0.05)
 
 
 def test_the_table_names_reasons_placements_and_assumptions(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -130,9 +149,9 @@ def test_the_table_names_reasons_placements_and_assumptions(folder: Path, capsys
     assert sum("  slots=4  seed " in line for line in rows) == 4
     assert sum(line.startswith("wordcount by even at slots=") for line in lines) == 2
     assert sum(line.startswith("wordcount by resource-aware at slots=4: ") for line in lines) == 1
-    assert "6 runs, 2 left out: about 1 min 55 s, 994.8 kB of results" in lines
-    assert "(in addition to the runs, assumed 19 s for the report)" in lines
-    assert any("assumed 4.0 s before and after; 80 s more on nodes with a power meter" in line for line in lines)
+    assert "6 runs, 2 left out: about 1 min 43 s, 994.8 kB of results" in lines
+    assert "(in addition to the runs, assumed 4 s for the start and 19 s for the report)" in lines
+    assert any("assumed 1.3 s before and after; 80 s more on nodes with a power meter" in line for line in lines)
 
 
 def test_earlier_runs_of_the_campaign_take_the_place_of_assumptions() -> None:
@@ -182,7 +201,9 @@ def test_bringing_up_an_emulated_cluster_is_counted(folder: Path, capsys: pytest
     agenda = {**AGENDA, "inventory": "emulated", "factors": {}, "schedulers": ["even"], "repetitions": 1}
     (folder / "a.json").write_text(json.dumps(agenda))
     found = document(capsys)
-    assert found["seconds"] == pytest.approx(3 + 9 + OVERHEAD_S + report_s(1) + BRING_UP_S, abs=0.05)
+    assert found["seconds"] == pytest.approx(
+        STARTED_S + 3 + 9 + REACHED_OVERHEAD_S + report_s(1) + BRING_UP_S, abs=0.05
+    )
 
 
 def test_the_questions_to_online_schedulers_are_announced(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

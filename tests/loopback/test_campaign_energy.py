@@ -1,6 +1,7 @@
 """A campaign on a machine with meters: energy per tuple, hop and consumer, and its report."""
 
 import csv
+from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -65,6 +66,13 @@ def interval(raced: Raced, run: str, node: str = "n1") -> tuple[int, int]:
     """Return the measured interval by the marks of a node."""
     marks = {e["kind"]: e["t_ns"] for e in rows(raced, run, "event") if (e["node"], e["worker"]) == (node, -1)}
     return marks["measure_start"], marks["measure_end"]
+
+
+def test_the_stages_are_the_whole_time_of_a_run_with_two_idle_measurements(raced: Raced) -> None:
+    for run in raced.results.values():
+        times = run["times"]
+        took = datetime.fromisoformat(times["ended_utc"]) - datetime.fromisoformat(times["created_utc"])
+        assert sum(times["stages_s"].values()) == pytest.approx(took.total_seconds(), abs=0.7)
 
 
 def test_energy_per_tuple_of_each_scheduler_is_counted_energy_over_tuples_at_sinks(raced: Raced) -> None:

@@ -1,6 +1,7 @@
 """A campaign of real processes on this host, from the agenda to verified, complete results."""
 
 import json
+import re
 from collections import Counter
 from hashlib import sha256
 from itertools import chain, cycle, islice
@@ -232,3 +233,36 @@ def test_profiles_are_stored_with_the_run_and_listed_in_run_json(workspace: Any)
         lines = (workspace.campaign / "runs" / name / entry["file"]).read_text().splitlines()
         assert sum(int(line.rpartition(" ")[2]) for line in lines) == entry["samples"] > 0
     assert "profiles missing" not in outcome.err
+
+
+def test_runs_of_a_campaign_share_agents_unless_the_agenda_wants_fresh_ones(workspace: Any) -> None:
+    for fresh in (False, True):
+        agenda = workspace.agenda(schedulers=["even", "top-storm"], sensors=["cpu"], fresh_agents=fresh)
+        assert workspace.run("run", agenda).status == 0
+        assert {run["status"] for run in workspace.results().values()} == {"ok"}
+        logs = [path.read_text() for path in workspace.campaign.glob("runs/*/logs/n1/agent.log")]
+        processes = {re.search(r"agent of n1, process (\d+)", log)[1] for log in logs}
+        assert len(logs) == 2
+        assert len(processes) == (2 if fresh else 1)
+        assert sum("used again: clean" in log for log in logs) == (0 if fresh else 1)
+    assert not workspace.processes()
+
+
+def test_an_adaptive_warm_up_ends_with_the_transient_or_at_its_limit(workspace: Any) -> None:
+    for limit_s in (40, 3):
+        agenda = workspace.agenda(schedulers=["even"], sensors=["cpu"], warmup_s="auto", warmup_limit_s=limit_s)
+        assert workspace.run("run", agenda).status == 0
+        (run,) = workspace.results().values()
+        times = run["times"]
+        took_s = (times["measure_start_ns"] - times["source_start_ns"]) / 1e9
+        doubt = f"its transient had not ended after {limit_s} s (warmup_limit_s)"
+        if "transient_s" in times:
+            # The rule leaves out the first half at most.
+            assert 10 <= took_s < limit_s
+            assert 2 * times["transient_s"] <= took_s + 1
+            assert doubt not in run["suspect"]
+        else:
+            assert limit_s <= took_s < limit_s + 1
+            assert doubt in run["suspect"]
+        # A busy host may have no steady state in the first campaign; the second is too short for one.
+        assert ("transient_s" not in times) or limit_s == 40

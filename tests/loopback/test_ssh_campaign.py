@@ -26,7 +26,7 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 @pytest.fixture(scope="module")
 def done(shared_workspace: Any, nodes: Lab) -> Any:
     """Workspace with a finished campaign, its `outcome`, and the number of `logins` to each node."""
-    agenda = shared_workspace.agenda(inventory=str(nodes.inventory), schedulers=["even"])
+    agenda = shared_workspace.agenda(inventory=str(nodes.inventory), schedulers=["even"], repetitions=2)
     before = logins(nodes)
     shared_workspace.outcome = shared_workspace.run("run", agenda)
     assert shared_workspace.outcome.status == 0, shared_workspace.outcome
@@ -71,6 +71,14 @@ def test_a_campaign_over_ssh_gives_the_same_results_as_on_loopback(done: Any, no
 
 def test_every_node_is_logged_in_to_once_for_the_whole_campaign(done: Any, nodes: Lab) -> None:
     assert done.logins == dict.fromkeys(nodes.nodes, 1)
+
+
+def test_the_second_run_takes_over_the_agents_of_the_first(done: Any, nodes: Lab) -> None:
+    second = done.results()["002-wordcount-even-r2"]
+    assert not any("agent_replaced" in node for node in second["nodes"].values())
+    for name in nodes.nodes:
+        log = (done.campaign / "runs" / "002-wordcount-even-r2" / "logs" / name / "agent.log").read_text()
+        assert "used again: clean" in log
 
 
 def test_nothing_is_left_on_a_node(done: Any, nodes: Lab) -> None:
