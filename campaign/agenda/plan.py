@@ -17,7 +17,7 @@ from campaign.agenda.acks import check_acks
 from campaign.agenda.agenda import Agenda, SchedulerEntry
 from campaign.agenda.application import Application, application_of
 from campaign.agenda.cpu import ByNode, cpus_of
-from campaign.agenda.engine import check_engine, check_program
+from campaign.agenda.engine import check_engine, check_program, worker_points
 from campaign.agenda.gates import Gating, check_targets, gating_of
 from campaign.agenda.online import OnlineRun, check_asked, online_run, starting_scheduler
 from campaign.agenda.profile import ProfiledTraffic, uses_profile
@@ -100,6 +100,10 @@ class CombinationPlan:
         entry = self.agenda.schedulers[self.agenda.scheduler_labels.index(scheduler)]
         return self.cluster if isinstance(entry, str) else self.cluster.first_available(entry.nodes)
 
+    def problem(self, application: Application, cluster: Cluster, traffic: Traffic | None = None) -> Problem:
+        """Return the scheduling round of a workload on the engine of the agenda."""
+        return Problem(cluster, (application.topology,), traffic, worker_points(self.agenda.engine))
+
     def place(self, label: str, scheduler: Checked) -> PlacedWorkload:
         """Return the placement of a workload by a scheduler that gets no traffic.
 
@@ -107,7 +111,7 @@ class CombinationPlan:
             InputError: the scheduler finds no placement.
             RunError: its plan is invalid.
         """
-        return _place(scheduler, self.applications[label], self.cluster)
+        return _place(scheduler, self.problem(self.applications[label], self.cluster), label)
 
     def place_without(
         self, run: PlannedRun, nodes: Set[str], places: Mapping[str, Slot], traffic: Traffic | None = None
@@ -145,9 +149,9 @@ class CombinationPlan:
         )
         try:
             beside = replace(cluster, existing=(*cluster.existing, *running))
-            placed = _place(scheduler, application, beside, traffic)
+            placed = _place(scheduler, self.problem(application, beside, traffic), run.workload)
         except InputError:
-            placed = _place(scheduler, application, cluster, traffic)
+            placed = _place(scheduler, self.problem(application, cluster, traffic), run.workload)
         return _gated(placed, application, self.gating.get(run.scheduler))
 
 
@@ -243,7 +247,9 @@ def plan_of(
                 if wanted is not None and usable < wanted:
                     raise InputError(f"the scheduler {by!r} uses {wanted} nodes, and there are {usable}")
                 beside = limited[by].without(withheld_nodes(events[label, by]))
-                planned = _place(scheduler, application, beside, None if profile is None else profile.traffic)
+                traffic = None if profile is None else profile.traffic
+                limit = worker_points(agenda.engine)
+                planned = _place(scheduler, Problem(beside, (application.topology,), traffic, limit), label)
             except LackingNodeError as fault:
                 node = [node.id for node in cluster.nodes].index(fault.node)
                 raise (read_cluster.origin / "nodes" / node).error(str(fault)) from None
@@ -323,11 +329,9 @@ def _listed(located: Located[str | SchedulerEntry], label: str, agenda: Agenda, 
     return _Listed(resolved, scheduler, None, gating)
 
 
-def _place(
-    scheduler: Checked, application: Application, cluster: Cluster, traffic: Traffic | None = None
-) -> PlacedWorkload:
-    topology = application.topology
-    problem = Problem(cluster, (topology,), traffic)
+def _place(scheduler: Checked, problem: Problem, label: str) -> PlacedWorkload:
+    """Return the placement of the workload with this label, whose topology is that of the problem."""
+    (topology,) = problem.topologies
     begun = time.perf_counter()
     plan = scheduler.place(problem)
     elapsed_s = time.perf_counter() - begun
@@ -337,7 +341,7 @@ def _place(
         left = len(topology.executors) - len(placement.assignments)
         raise InputError(
             f"the scheduler {scheduler.name!r} finds no place for {left} of {len(topology.executors)} executors of "
-            f"{application.label!r}: {placement.message or placement.status}"
+            f"{label!r}: {placement.message or placement.status}"
         )
     return PlacedWorkload(placement, answer, scheduler.not_given(problem))
 

@@ -24,6 +24,7 @@ from campaign.results.live_file import REPORTING, CampaignCondition, Watched, di
 from controller.coordinator.live_metrics import ExecutorFlow, FlowDocument
 from controller.host.signals import interrupted_once
 from inventory.foreign import printable
+from scheduler.explain.worker_loads import count_text
 
 WIDE, HIGH = 116, 12
 """Minimum columns and lines for nodes and traffic beside the executors."""
@@ -91,6 +92,9 @@ def _top(watched: Watched) -> list[RenderableType]:
     if live is not None and live.stage == REPORTING:
         live = replace(live, stage_elapsed_s=live.stage_elapsed_s + watched.age_s)
     lines = [] if live is None else head(live)
+    if live is not None and live.overloaded_nodes is not None:
+        workers = count_text(live.overloaded_workers)
+        lines.append(Text(f"placed with overloaded nodes {live.overloaded_nodes}, workers {workers}", "dim"))
     folder = printable(watched.folder)
     match watched.condition:
         case CampaignCondition.PREPARING:
@@ -180,7 +184,7 @@ def _nodes(flow: FlowDocument, height: int | None) -> Table:
         (
             entry.node,
             _UNKNOWN if entry.cpu_cores is None else f"{entry.cpu_cores:.2f}",
-            "  ".join(f"{slot}: {cores:.2f}" for slot, cores in entry.workers.items()),
+            Text("  ").join(_colored(f"{slot}: {cores:.2f}", cores) for slot, cores in entry.workers.items()),
         )
         for entry in flow.nodes
     ]
@@ -216,7 +220,12 @@ def _bytes(value: float) -> str:
 def _share(value: float | None) -> Text:
     if value is None:
         return Text(_UNKNOWN)
-    return Text(f"{value:.1%}", "red" if value >= _MOST else "yellow" if value >= _MUCH else "")
+    return _colored(f"{value:.1%}", value)
+
+
+def _colored(text: str, share: float) -> Text:
+    """Return text in the colour of a share; a worker, which is one thread, has 1 core."""
+    return Text(text, "red" if share >= _MOST else "yellow" if share >= _MUCH else "")
 
 
 PERIOD_S = 1.0
