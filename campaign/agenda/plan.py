@@ -33,6 +33,7 @@ from inventory.power_index import LackingNodeError
 from scheduler.placement_file import PlacementFile, make_placement_file
 from scheduler.problem import Placement, Problem
 from scheduler.registry import Checked, make_scheduler
+from workloads.derived_traffic import DERIVED
 from workloads.scaling import resized, sizes_of
 from workloads.traffic import Traffic
 
@@ -46,7 +47,8 @@ class PlacedWorkload:
         answer: the placement's document.
         not_given: missing input that the scheduler would use: `traffic`, `load`, `hardware`.
         gates: the communication schedule of runs.
-        traffic: file with the measured traffic and loads that the scheduler got; None: none.
+        traffic: file with the measured traffic and loads that the scheduler got; `derived`: from rates, selectivities
+            and costs; None: none.
     """
 
     placement: Placement
@@ -136,6 +138,8 @@ class CombinationPlan:
         application = dataclasses.replace(application, topology=topology)
         if traffic is None and run.workload in self.profiled and uses_profile(scheduler):
             traffic = self.profiled[run.workload].traffic
+        elif traffic is None and uses_profile(scheduler):
+            traffic = application.derived
         if traffic is not None and not {name for e in traffic.edges for name in (e.source, e.destination)} <= {*places}:
             traffic = None  # observed with other numbers of executors
         cluster = self.cluster_of(run.scheduler).without(nodes)
@@ -199,7 +203,8 @@ def plan_of(
     listed: dict[str, _Listed] = {}
     for at, (label, entry) in enumerate(zip(agenda.scheduler_labels, agenda.schedulers, strict=True)):
         with faults.gathered():
-            listed[label] = _listed(Located(entry, origin / "schedulers" / at), label, agenda, cluster)
+            derivable = all(each.derived is not None for each in applications.values())
+            listed[label] = _listed(Located(entry, origin / "schedulers" / at), label, agenda, cluster, derivable)
     faults.check()
     schedulers = {label: each.places for label, each in listed.items()}
     online = {label: each.online for label, each in listed.items() if each.online is not None}
@@ -248,8 +253,11 @@ def plan_of(
                     raise InputError(f"the scheduler {by!r} uses {wanted} nodes, and there are {usable}")
                 beside = limited[by].without(withheld_nodes(events[label, by]))
                 traffic = None if profile is None else profile.traffic
-                limit = worker_points(agenda.engine)
-                planned = _place(scheduler, Problem(beside, (application.topology,), traffic, limit), label)
+                problem = Problem(beside, (application.topology,), traffic, worker_points(agenda.engine))
+                if profile is None and uses_profile(scheduler) and application.derived is not None:
+                    planned = _place_by_derived(scheduler, problem, application.derived, label)
+                else:
+                    planned = _place(scheduler, problem, label)
             except LackingNodeError as fault:
                 node = [node.id for node in cluster.nodes].index(fault.node)
                 raise (read_cluster.origin / "nodes" / node).error(str(fault)) from None
@@ -308,7 +316,10 @@ class _Listed:
     gating: Gating | None
 
 
-def _listed(located: Located[str | SchedulerEntry], label: str, agenda: Agenda, cluster: Cluster) -> _Listed:
+def _listed(
+    located: Located[str | SchedulerEntry], label: str, agenda: Agenda, cluster: Cluster, derivable: bool
+) -> _Listed:
+    """Return an entry, complete; `derivable`: whether the traffic of every workload follows from its costs."""
     origin = located.origin
     entry = SchedulerEntry(name=located.value) if isinstance(located.value, str) else located.value
     scheduler = make_scheduler(entry.name, *([origin / "params"] if entry.params is not None else []))
@@ -321,7 +332,7 @@ def _listed(located: Located[str | SchedulerEntry], label: str, agenda: Agenda, 
         scheduled = gating is not None and gating.entry.schedule is not None
         online = online_run(located_online, scheduler, agenda.revision, agenda.sensors, scheduled)
         return _Listed(resolved, starting_scheduler(scheduler, origin), online, gating)
-    if scheduler.needs.traffic == "required" and agenda.profile is None:
+    if scheduler.needs.traffic == "required" and agenda.profile is None and not derivable:
         raise origin.error(
             f"the scheduler {scheduler.name!r} needs observed traffic: add profile: {{scheduler: even}} to the agenda, "
             "or make its runs online: online: {}"
@@ -344,6 +355,16 @@ def _place(scheduler: Checked, problem: Problem, label: str) -> PlacedWorkload:
             f"{label!r}: {placement.message or placement.status}"
         )
     return PlacedWorkload(placement, answer, scheduler.not_given(problem))
+
+
+def _place_by_derived(scheduler: Checked, problem: Problem, derived: Traffic, label: str) -> PlacedWorkload:
+    """Return the placement by derived traffic; without its loads where they are more than the cluster can do."""
+    try:
+        placed = _place(scheduler, dataclasses.replace(problem, traffic=derived), label)
+        return dataclasses.replace(placed, traffic=DERIVED)
+    except InputError:
+        placed = _place(scheduler, dataclasses.replace(problem, traffic=Traffic(derived.edges)), label)
+        return dataclasses.replace(placed, traffic=f"{DERIVED}, without loads, which are more than the nodes can do")
 
 
 def _gated(placed: PlacedWorkload, application: Application, gating: Gating | None) -> PlacedWorkload:
