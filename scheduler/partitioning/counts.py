@@ -44,7 +44,7 @@ class Counts:
         instance = self.instance
         if self.free[node] < instance.load[kind] or self.room[node] < instance.memory[kind]:
             return False
-        return self.hosts(kind, node)
+        return not (self._scarce or self._limited) or self.hosts(kind, node)
 
     def hosts(self, kind: int, node: int, leaving: int = -1) -> bool:
         """Return whether `node` has a slot for the topology of class `kind`, and workers for its work.

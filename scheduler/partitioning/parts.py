@@ -22,6 +22,9 @@ LOOKS = 100
 MOST_PARTS = 60
 """Maximum number of parts counted: an executor has reason to go to few of them."""
 
+MORE_WORKERS = 1
+"""Workers beyond the fewest with which a division of low rate is searched; then any division will do."""
+
 FEWEST_LOOKS = 3_000
 """Minimum number of moves evaluated."""
 
@@ -240,7 +243,9 @@ def _workers(
         if groups is None:
             raise ValueError(f"{len(executors)} executors do not fit into {count} workers of {limit}")
         return [group for group in groups if group]
-    for parts in range(count, usable + 1):
+    if most is None:
+        partitioner = "kway"  # halves filled to their limits can mostly not be halved again
+    for parts in range(count, min(count + MORE_WORKERS, usable) + 1):
         groups = partition(instance, executors, ones, [limit] * parts, partitioner, seed, [worker.most] * parts)
         if groups is not None:
             return [group for group in groups if group]

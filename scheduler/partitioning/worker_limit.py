@@ -38,6 +38,7 @@ class WorkerLimit:
             # In any order: what does not fit finds every worker fuller than it leaves room for.
             if not alone or sum(alone) <= workers * (self.most - alone[0]):
                 return True
+            return enough_workers(tuple(alone), self.most, workers)
         return sum(workers_needed(tuple(each), self.most) for each in mine.values()) <= workers
 
     def restricted(self, kinds: Sequence[int]) -> "WorkerLimit":
@@ -50,6 +51,11 @@ class WorkerLimit:
 
 
 @lru_cache(maxsize=1 << 16)
+def enough_workers(works: tuple[int, ...], most: int, workers: int) -> bool:
+    """Return whether so many workers can do `works` (largest first), with at most `most` for each."""
+    return divided_works(works, most, workers) is not None
+
+
 def workers_needed(works: tuple[int, ...], most: int) -> int:
     """Return the number of workers with at most `most` work that do `works`; 1 for none, more than any if it cannot be.
 
@@ -60,7 +66,7 @@ def workers_needed(works: tuple[int, ...], most: int) -> int:
     if works and works[0] > most:
         return len(works) + 1
     workers = max(1, -(-sum(works) // most) if most else 1)
-    while divided_works(works, most, workers) is None:
+    while not enough_workers(works, most, workers):
         workers += 1
     return workers
 
@@ -95,13 +101,17 @@ def _best_fit(works: Sequence[int], most: int, workers: int) -> list[int] | None
 
 
 class _Division:
-    """Depth-first search for a division, largest work first; equal workers and equal work are tried once."""
+    """Depth-first search for a division, largest work first; equal workers and equal work are tried once.
+
+    Workers may leave no more room unused than all of them have beyond the work: what is smaller than the smallest work.
+    """
 
     def __init__(self, works: Sequence[int], most: int, workers: int) -> None:
         self._works = works
         self._free = [most] * workers
         self._worker_of = [-1] * len(works)
         self._steps = MOST_STEPS
+        self._spare = most * workers - sum(works)
 
     def find(self) -> list[int] | None:
         return self._worker_of if self._place(0) else None
@@ -120,9 +130,14 @@ class _Division:
             if free < work or free in tried:
                 continue
             tried.add(free)
+            wasted = free - work if free - work < self._works[-1] else 0
+            if wasted > self._spare:
+                continue
+            self._spare -= wasted
             self._free[worker] -= work
             self._worker_of[at] = worker
             if self._place(at + 1):
                 return True
             self._free[worker] += work
+            self._spare += wasted
         return False
