@@ -24,7 +24,6 @@ from campaign.results.live_file import REPORTING, CampaignCondition, Watched, di
 from controller.coordinator.live_metrics import ExecutorFlow, FlowDocument
 from controller.host.signals import interrupted_once
 from inventory.foreign import printable
-from scheduler.explain.worker_loads import count_text
 
 WIDE, HIGH = 116, 12
 """Minimum columns and lines for nodes and traffic beside the executors."""
@@ -92,9 +91,6 @@ def _top(watched: Watched) -> list[RenderableType]:
     if live is not None and live.stage == REPORTING:
         live = replace(live, stage_elapsed_s=live.stage_elapsed_s + watched.age_s)
     lines = [] if live is None else head(live)
-    if live is not None and live.overloaded_nodes is not None:
-        workers = count_text(live.overloaded_workers)
-        lines.append(Text(f"placed with overloaded nodes {live.overloaded_nodes}, workers {workers}", "dim"))
     folder = printable(watched.folder)
     match watched.condition:
         case CampaignCondition.PREPARING:
