@@ -151,7 +151,8 @@ def _comparison(outcomes: Sequence[PlacedProblem | PlacementRefused]) -> Table:
     judged = "W" if aim is None else aim.objective
     caption = (
         "W: rate between nodes; inter-worker: pairs on one node; balance: deviation over nodes of load / capacity; "
-        "overloaded: nodes that hold more than their capacity; workers: those that have more to do than a thread can; "
+        "overloaded: nodes that hold more than their capacity; workers: those that have more to do than a thread can, "
+        "unknown without loads; "
         f"gap: {judged} above that of the best known placement, "
         "- where not all executors are placed within the capacities"
     )
