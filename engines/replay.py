@@ -4,7 +4,7 @@ On other engines our Java does what the document says (`millrace.Replay`). On Mi
 application of the same graph: bytes, selectivities and CPU time are those of the document, keys and sources are not.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from engines.load import ComponentLoad, LoadDocument, StreamLoad, checked_load, read_load
 from inventory.errors import InputError
+from workloads.derived_traffic import TupleCost
 from workloads.operators import Operator
 from workloads.synthetic.from_topology import DeclaredLoad as SyntheticLoad
 from workloads.synthetic.from_topology import FromTopology, FromTopologyParams
@@ -91,6 +92,19 @@ class ReplayWorkload:
     def operator(self, component: str) -> Operator:
         """Return a new operator of a component, for Millrace's agents."""
         return self._synthetic.operator(component)
+
+    def costs(self) -> Mapping[str, TupleCost]:
+        """Return component -> its cost; the document has that of spouts, too."""
+        document = self.params.document
+        return {
+            name: cost._replace(cost_us=document.components[name].operations * document.operation_ns / 1e3)
+            for name, cost in self._synthetic.costs().items()
+            if name in document.components
+        }
+
+    def key_shares(self) -> Mapping[int, float]:
+        """Return key -> its share of the records, as Millrace's agents generate them."""
+        return self._synthetic.key_shares()
 
     def prepare(self, folder: Path) -> Sequence[PreparedInput]:
         """Measure this CPU."""

@@ -17,7 +17,8 @@ from inventory.errors import InputError
 from inventory.power_index import LackingNodeError, power_index
 from scheduler.explain.alternatives import Why
 from scheduler.explain.best_known import BestKnown
-from scheduler.explain.explanation import Explanation
+from scheduler.explain.explanation import Explanation, loads_by_node
+from scheduler.explain.worker_loads import loads_by_worker, overloaded_count
 from scheduler.problem import Aim, CommunicationSchedule, Placement, Plan, Problem, Slot, Status
 from scheduler.toolkit.cost import Cost, cost
 from scheduler.toolkit.objective import objective_value
@@ -145,7 +146,11 @@ def make_placement_file(
 
 
 def _cost(problem: Problem, plan: Plan, aim: Aim | None) -> Cost:
-    judged = cost(problem, plan.placements)
+    judged = replace(
+        cost(problem, plan.placements),
+        overloaded_nodes=sum(node.overloaded for node in loads_by_node(problem, plan)),
+        overloaded_workers=overloaded_count(loads_by_worker(problem, plan.placements)),
+    )
     if aim is None:
         return judged
     value: float

@@ -20,6 +20,9 @@ from workloads.traffic import Traffic, check_executors
 
 Status = Literal["placed", "partial", "failed"]
 
+ONE_THREAD = 100.0
+"""CPU points that one thread can use: a worker of Millrace's agents runs all its executors on one."""
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -29,11 +32,14 @@ class Problem:
         cluster: nodes, network and (in `cluster.existing`) running workers.
         topologies: topologies of this round, in submission order; ids are unique.
         traffic: observed traffic, or None.
+        worker_points: CPU points that one worker can compute; None: no limit, as on Storm and Flink, whose workers have
+            a thread per executor.
     """
 
     cluster: Cluster
     topologies: tuple[Topology, ...]
     traffic: Traffic | None = None
+    worker_points: float | None = ONE_THREAD
 
     @property
     def existing(self) -> tuple[ExistingWorker, ...]:

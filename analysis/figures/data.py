@@ -44,6 +44,7 @@ class NodeUsage:
         executors: node -> number of executors.
         workers: node -> number of worker processes.
         slots: (node, slot) -> executors.
+        overloaded: numbers of overloaded nodes and workers as text; empty: not examined.
     """
 
     scheduler: str
@@ -51,6 +52,7 @@ class NodeUsage:
     executors: Mapping[str, int]
     workers: Mapping[str, int]
     slots: Mapping[tuple[str, int], Sequence[str]]
+    overloaded: str = ""
 
 
 @dataclass(frozen=True)

@@ -296,5 +296,6 @@ def _node_usage(runs: Sequence[Run], schedulers: Sequence[str]) -> list[NodeUsag
         for (node, _slot), placed in group[0].slots.items():
             executors[node] = executors.get(node, 0) + len(placed)
             workers[node] = workers.get(node, 0) + 1
-        usages.append(NodeUsage(scheduler, [run.repetition or 0 for run in group], executors, workers, group[0].slots))
+        repetitions = [run.repetition or 0 for run in group]
+        usages.append(NodeUsage(scheduler, repetitions, executors, workers, group[0].slots, group[0].overloaded))
     return usages

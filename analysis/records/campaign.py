@@ -175,6 +175,16 @@ class Run:
         """Inputs that its scheduler would use and did not get; empty when it got everything."""
         return ", ".join(self.file.not_given) if self.file else ""
 
+    @property
+    def overloaded(self) -> str:
+        """Nodes and workers that its placement overloads, by the loads that its scheduler had; empty: not examined."""
+        placement = self.file.placement if self.file else None
+        cost = placement.get("cost", {}) if isinstance(placement, Mapping) else {}
+        if "overloaded_nodes" not in cost:
+            return ""
+        workers = cost.get("overloaded_workers")
+        return f"overloaded nodes {cost['overloaded_nodes']}, workers {'not known' if workers is None else workers}"
+
     @cached_property
     def placed(self) -> dict[str, tuple[str, int]]:
         """Executor -> its first node and slot, in the topology's order."""

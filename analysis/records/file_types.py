@@ -348,7 +348,8 @@ class RunRecord(Struct, frozen=True, kw_only=True):
         tier: kind of nodes: 0 machines, 1 addresses of one host, 2 namespaces of one host.
         placement: as printed by `millrace place --json`.
         not_given: missing input that the scheduler would use: `traffic`, `load`, `hardware`.
-        traffic: file with the measured traffic and loads that the scheduler got, in the campaign's folder; null: none.
+        traffic: file with the measured traffic and loads that the scheduler got, in the campaign's folder; `derived`:
+            from rates, selectivities and costs; null: none.
         gates: the communication schedule that the run follows; null without one.
         cpu_settings: label of the CPU settings, or null.
         factors: values of the agenda's factors.

@@ -13,11 +13,13 @@ from inventory.documents import Located, Origin
 from inventory.errors import InputError
 from inventory.plugins import as_plain
 from workloads.acks import tracked, tracked_places
+from workloads.derived_traffic import DeclaresCosts, derived_traffic
 from workloads.operators import Bolt
-from workloads.rates import Rate
+from workloads.rates import Constant, Rate
 from workloads.scaling import spouts_of, why_fixed
 from workloads.source_clock import check_rate
 from workloads.topology import ACKER, Topology
+from workloads.traffic import Traffic
 from workloads.workload import Workload, uses_columns, workload_of
 
 
@@ -52,6 +54,19 @@ class Application:
         bolts = (self.workload.operator(c.id) for c in self.topology.components if c.kind == "bolt" and c.id != ACKER)
         tables = (table for bolt in bolts if isinstance(bolt, Bolt) for table in bolt.tables())
         return {table.answer_table: table.answer_schema for table in tables}
+
+    @cached_property
+    def derived(self) -> Traffic | None:
+        """Traffic and loads by rate, selectivities and costs; None: the workload or the rate does not tell them.
+
+        Where a rate changes, its peak counts.
+        """
+        rate = self.rate
+        if not isinstance(self.workload, DeclaresCosts) or (isinstance(rate, Constant) and rate.tuples_per_s is None):
+            return None
+        if rate.peak_per_s is None:
+            return None
+        return derived_traffic(self.topology, rate.peak_per_s, self.workload.costs(), self.workload.key_shares())
 
     @cached_property
     def columns(self) -> bool:

@@ -11,6 +11,7 @@ from engines.load import replay_settings, replayed
 from engines.selection import AGENTS, ENGINES
 from inventory.documents import Origin
 from inventory.errors import InputError, nearest
+from scheduler.problem import ONE_THREAD
 from workloads.rates import Constant, Max, Replay
 from workloads.topology import Topology
 
@@ -24,6 +25,11 @@ class EngineProgram(NamedTuple):
     name: str
     topology: Topology
     settings: Mapping[str, str | int | float]
+
+
+def worker_points(engine: str) -> float | None:
+    """Return the CPU points that a worker of an engine can compute; None: its executors have threads of their own."""
+    return None if engine in ENGINES else ONE_THREAD
 
 
 def check_engine(agenda: Agenda, origin: Origin) -> None:

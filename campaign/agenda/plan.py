@@ -17,7 +17,7 @@ from campaign.agenda.acks import check_acks
 from campaign.agenda.agenda import Agenda, SchedulerEntry
 from campaign.agenda.application import Application, application_of
 from campaign.agenda.cpu import ByNode, cpus_of
-from campaign.agenda.engine import check_engine, check_program
+from campaign.agenda.engine import check_engine, check_program, worker_points
 from campaign.agenda.gates import Gating, check_targets, gating_of
 from campaign.agenda.online import OnlineRun, check_asked, online_run, starting_scheduler
 from campaign.agenda.profile import ProfiledTraffic, uses_profile
@@ -33,6 +33,7 @@ from inventory.power_index import LackingNodeError
 from scheduler.placement_file import PlacementFile, make_placement_file
 from scheduler.problem import Placement, Problem
 from scheduler.registry import Checked, make_scheduler
+from workloads.derived_traffic import DERIVED
 from workloads.scaling import resized, sizes_of
 from workloads.traffic import Traffic
 
@@ -46,7 +47,8 @@ class PlacedWorkload:
         answer: the placement's document.
         not_given: missing input that the scheduler would use: `traffic`, `load`, `hardware`.
         gates: the communication schedule of runs.
-        traffic: file with the measured traffic and loads that the scheduler got; None: none.
+        traffic: file with the measured traffic and loads that the scheduler got; `derived`: from rates, selectivities
+            and costs; None: none.
     """
 
     placement: Placement
@@ -100,6 +102,10 @@ class CombinationPlan:
         entry = self.agenda.schedulers[self.agenda.scheduler_labels.index(scheduler)]
         return self.cluster if isinstance(entry, str) else self.cluster.first_available(entry.nodes)
 
+    def problem(self, application: Application, cluster: Cluster, traffic: Traffic | None = None) -> Problem:
+        """Return the scheduling round of a workload on the engine of the agenda."""
+        return Problem(cluster, (application.topology,), traffic, worker_points(self.agenda.engine))
+
     def place(self, label: str, scheduler: Checked) -> PlacedWorkload:
         """Return the placement of a workload by a scheduler that gets no traffic.
 
@@ -107,7 +113,7 @@ class CombinationPlan:
             InputError: the scheduler finds no placement.
             RunError: its plan is invalid.
         """
-        return _place(scheduler, self.applications[label], self.cluster)
+        return _place(scheduler, self.problem(self.applications[label], self.cluster), label)
 
     def place_without(
         self, run: PlannedRun, nodes: Set[str], places: Mapping[str, Slot], traffic: Traffic | None = None
@@ -132,6 +138,8 @@ class CombinationPlan:
         application = dataclasses.replace(application, topology=topology)
         if traffic is None and run.workload in self.profiled and uses_profile(scheduler):
             traffic = self.profiled[run.workload].traffic
+        elif traffic is None and uses_profile(scheduler):
+            traffic = application.derived
         if traffic is not None and not {name for e in traffic.edges for name in (e.source, e.destination)} <= {*places}:
             traffic = None  # observed with other numbers of executors
         cluster = self.cluster_of(run.scheduler).without(nodes)
@@ -145,9 +153,9 @@ class CombinationPlan:
         )
         try:
             beside = replace(cluster, existing=(*cluster.existing, *running))
-            placed = _place(scheduler, application, beside, traffic)
+            placed = _place(scheduler, self.problem(application, beside, traffic), run.workload)
         except InputError:
-            placed = _place(scheduler, application, cluster, traffic)
+            placed = _place(scheduler, self.problem(application, cluster, traffic), run.workload)
         return _gated(placed, application, self.gating.get(run.scheduler))
 
 
@@ -195,7 +203,8 @@ def plan_of(
     listed: dict[str, _Listed] = {}
     for at, (label, entry) in enumerate(zip(agenda.scheduler_labels, agenda.schedulers, strict=True)):
         with faults.gathered():
-            listed[label] = _listed(Located(entry, origin / "schedulers" / at), label, agenda, cluster)
+            derivable = all(each.derived is not None for each in applications.values())
+            listed[label] = _listed(Located(entry, origin / "schedulers" / at), label, agenda, cluster, derivable)
     faults.check()
     schedulers = {label: each.places for label, each in listed.items()}
     online = {label: each.online for label, each in listed.items() if each.online is not None}
@@ -243,7 +252,12 @@ def plan_of(
                 if wanted is not None and usable < wanted:
                     raise InputError(f"the scheduler {by!r} uses {wanted} nodes, and there are {usable}")
                 beside = limited[by].without(withheld_nodes(events[label, by]))
-                planned = _place(scheduler, application, beside, None if profile is None else profile.traffic)
+                traffic = None if profile is None else profile.traffic
+                problem = Problem(beside, (application.topology,), traffic, worker_points(agenda.engine))
+                if profile is None and uses_profile(scheduler) and application.derived is not None:
+                    planned = _place_by_derived(scheduler, problem, application.derived, label)
+                else:
+                    planned = _place(scheduler, problem, label)
             except LackingNodeError as fault:
                 node = [node.id for node in cluster.nodes].index(fault.node)
                 raise (read_cluster.origin / "nodes" / node).error(str(fault)) from None
@@ -302,7 +316,10 @@ class _Listed:
     gating: Gating | None
 
 
-def _listed(located: Located[str | SchedulerEntry], label: str, agenda: Agenda, cluster: Cluster) -> _Listed:
+def _listed(
+    located: Located[str | SchedulerEntry], label: str, agenda: Agenda, cluster: Cluster, derivable: bool
+) -> _Listed:
+    """Return an entry, complete; `derivable`: whether the traffic of every workload follows from its costs."""
     origin = located.origin
     entry = SchedulerEntry(name=located.value) if isinstance(located.value, str) else located.value
     scheduler = make_scheduler(entry.name, *([origin / "params"] if entry.params is not None else []))
@@ -315,7 +332,7 @@ def _listed(located: Located[str | SchedulerEntry], label: str, agenda: Agenda, 
         scheduled = gating is not None and gating.entry.schedule is not None
         online = online_run(located_online, scheduler, agenda.revision, agenda.sensors, scheduled)
         return _Listed(resolved, starting_scheduler(scheduler, origin), online, gating)
-    if scheduler.needs.traffic == "required" and agenda.profile is None:
+    if scheduler.needs.traffic == "required" and agenda.profile is None and not derivable:
         raise origin.error(
             f"the scheduler {scheduler.name!r} needs observed traffic: add profile: {{scheduler: even}} to the agenda, "
             "or make its runs online: online: {}"
@@ -323,11 +340,9 @@ def _listed(located: Located[str | SchedulerEntry], label: str, agenda: Agenda, 
     return _Listed(resolved, scheduler, None, gating)
 
 
-def _place(
-    scheduler: Checked, application: Application, cluster: Cluster, traffic: Traffic | None = None
-) -> PlacedWorkload:
-    topology = application.topology
-    problem = Problem(cluster, (topology,), traffic)
+def _place(scheduler: Checked, problem: Problem, label: str) -> PlacedWorkload:
+    """Return the placement of the workload with this label, whose topology is that of the problem."""
+    (topology,) = problem.topologies
     begun = time.perf_counter()
     plan = scheduler.place(problem)
     elapsed_s = time.perf_counter() - begun
@@ -337,9 +352,19 @@ def _place(
         left = len(topology.executors) - len(placement.assignments)
         raise InputError(
             f"the scheduler {scheduler.name!r} finds no place for {left} of {len(topology.executors)} executors of "
-            f"{application.label!r}: {placement.message or placement.status}"
+            f"{label!r}: {placement.message or placement.status}"
         )
     return PlacedWorkload(placement, answer, scheduler.not_given(problem))
+
+
+def _place_by_derived(scheduler: Checked, problem: Problem, derived: Traffic, label: str) -> PlacedWorkload:
+    """Return the placement by derived traffic; without its loads where they are more than the cluster can do."""
+    try:
+        placed = _place(scheduler, dataclasses.replace(problem, traffic=derived), label)
+        return dataclasses.replace(placed, traffic=DERIVED)
+    except InputError:
+        placed = _place(scheduler, dataclasses.replace(problem, traffic=Traffic(derived.edges)), label)
+        return dataclasses.replace(placed, traffic=f"{DERIVED}, without loads, which are more than the nodes can do")
 
 
 def _gated(placed: PlacedWorkload, application: Application, gating: Gating | None) -> PlacedWorkload:

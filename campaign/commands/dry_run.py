@@ -30,6 +30,7 @@ from campaign.runner.open_campaign import EMULATED, Opened
 from inventory.ansible_hosts import Hosts
 from inventory.documents import dump_json
 from inventory.foreign import escaped
+from scheduler.explain.worker_loads import count_text
 
 
 def print_plan(opened: Opened, runs: Sequence[PlannedRun], with_report: bool = True) -> None:
@@ -252,7 +253,8 @@ def _print_placement(opened: Opened, run: PlannedRun) -> None:
     noted = f" ({'; '.join(notes)})" if notes else ""
     click.echo(
         f"\n{workload} by {scheduler}{noted}{where}: {cost.nodes_used} nodes, {cost.slots_used} slots, "
-        f"{cost.inter_node_edges} executor pairs between nodes"
+        f"{cost.inter_node_edges} executor pairs between nodes; overloaded nodes {cost.overloaded_nodes}, "
+        f"workers {count_text(cost.overloaded_workers)}"
     )
     slots: dict[tuple[str, int], list[str]] = {}
     for entry in (entry for topology in answer.topologies.values() for entry in topology.assignments):

@@ -13,7 +13,8 @@ from inventory.foreign import escaped, printable
 from scheduler.explain.alternatives import Why
 from scheduler.explain.best_known import SEARCH, BestKnown
 from scheduler.explain.details import Section, compact, describe_details
-from scheduler.explain.explanation import Explanation, loads_by_node
+from scheduler.explain.explanation import Explanation
+from scheduler.explain.worker_loads import WorkerLoad, count_text, overloaded_count
 from scheduler.placement_file import PlacementFile, TopologyPlacement
 from scheduler.problem import Aim
 from scheduler.toolkit.objective import aim_of
@@ -81,6 +82,8 @@ def _cost(answer: PlacementFile) -> Table:
     table.add_row("nodes used", str(cost.nodes_used))
     table.add_row("slots used", str(cost.slots_used))
     table.add_row("load / capacity, standard deviation over nodes", _number(cost.load_stddev, 3, UNKNOWN))
+    table.add_row("overloaded nodes", str(cost.overloaded_nodes))
+    table.add_row("overloaded workers", count_text(cost.overloaded_workers))
     aim = aim_of(answer.params)
     if aim is not None:
         table.add_row(f"{aim.objective}: {UNITS_OF[aim]}", _exact(cost.objective))
@@ -114,7 +117,7 @@ def _comparison(outcomes: Sequence[PlacedProblem | PlacementRefused]) -> Table:
         for outcome in outcomes
     )
     table.add_column("scheduler", no_wrap=True)
-    headings = ["W,\npairs", "inter-\nworker", "nodes", "slots", "balance", "over-\nloaded", "gap", "ms"]
+    headings = ["W,\npairs", "inter-\nworker", "nodes", "slots", "balance", "over-\nloaded", "workers", "gap", "ms"]
     aim = _aim(outcomes)
     objective = [] if aim is None else [aim.objective.replace("-", "-\n")]
     for heading in [*objective, *(["W,\ntuples/s"] if observed else []), *headings]:
@@ -139,7 +142,8 @@ def _comparison(outcomes: Sequence[PlacedProblem | PlacementRefused]) -> Table:
             str(cost.nodes_used),
             str(cost.slots_used),
             _number(cost.load_stddev, 3),
-            str(sum(host.overloaded for host in loads_by_node(outcome.problem, outcome.plan))),
+            str(cost.overloaded_nodes),
+            count_text(cost.overloaded_workers).replace("not known", "unknown"),
             _gap(answer),
             f"{answer.elapsed_s * 1000:.1f}",
             states[0] if len(set(states)) == 1 else ", ".join(states),
@@ -147,7 +151,9 @@ def _comparison(outcomes: Sequence[PlacedProblem | PlacementRefused]) -> Table:
     judged = "W" if aim is None else aim.objective
     caption = (
         "W: rate between nodes; inter-worker: pairs on one node; balance: deviation over nodes of load / capacity; "
-        f"overloaded: nodes that hold more than their capacity; gap: {judged} above that of the best known placement, "
+        "overloaded: nodes that hold more than their capacity; workers: those that have more to do than a thread can, "
+        "unknown without loads; "
+        f"gap: {judged} above that of the best known placement, "
         "- where not all executors are placed within the capacities"
     )
     if aim is not None:
@@ -207,6 +213,7 @@ def print_account(placed: PlacedProblem, account: Explanation, color: bool = Tru
     console = plain_console(color)
     _print_titled(console, f"load against capacity, in {_UNITS[account.unit]}", _nodes(account))
     _print_left_out(console, len(_shown(account)) - MOST_NODES, "nodes")
+    _print_workers(console, account.workers)
     console.print()
     rate = "pairs" if account.pairs is None else "tuples/s"
     if account.links:
@@ -224,6 +231,20 @@ def print_account(placed: PlacedProblem, account: Explanation, color: bool = Tru
     if sections:
         console.print()
     _print_least(console, account, rate)
+
+
+def _print_workers(console: Console, workers: Sequence[WorkerLoad]) -> None:
+    """Print how many workers are overloaded, and which."""
+    limited = next((worker.limit for worker in workers if worker.limit is not None), None)
+    if limited is None:
+        return
+    console.print(f"  workers with more to do than their thread can, {limited:g} CPU points: ", end="")
+    over = [worker for worker in workers if worker.overloaded]
+    console.print(count_text(overloaded_count(workers)))
+    for worker in over[:MOST_NODES]:
+        where = printable(f"{worker.topology} on {worker.node}:{worker.slot}")
+        console.print(f"    {where}: {_rounded(worker.load or 0.0)}, {worker.executors} executors")
+    _print_left_out(console, len(over) - MOST_NODES, "workers")
 
 
 def print_why(answer: PlacementFile, why: Why, color: bool = True) -> None:

@@ -21,6 +21,7 @@ from campaign.results.live_file import LiveRecord, duration_text, ms_in_words
 from campaign.results.suspect_runs import drain_in_words
 from controller.coordinator.event_log import LiveDecision
 from inventory.foreign import printable
+from scheduler.explain.worker_loads import count_text
 
 PLAIN_EVERY_S = 10.0
 """Interval of plain lines during a run."""
@@ -133,6 +134,9 @@ def head(live: LiveRecord) -> list[RenderableType]:
         foot.append(f", {outcomes[FAILED]} failed", "red")
     if outcomes.get(INCOMPLETE):
         foot.append(f", {outcomes[INCOMPLETE]} incomplete", "yellow")
+    if live.overloaded_nodes is not None:
+        workers = count_text(live.overloaded_workers)
+        foot.append(f"; placed with overloaded nodes {live.overloaded_nodes}, workers {workers}")
     return [which, stage, foot]
 
 

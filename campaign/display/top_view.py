@@ -180,7 +180,7 @@ def _nodes(flow: FlowDocument, height: int | None) -> Table:
         (
             entry.node,
             _UNKNOWN if entry.cpu_cores is None else f"{entry.cpu_cores:.2f}",
-            "  ".join(f"{slot}: {cores:.2f}" for slot, cores in entry.workers.items()),
+            Text("  ").join(_colored(f"{slot}: {cores:.2f}", cores) for slot, cores in entry.workers.items()),
         )
         for entry in flow.nodes
     ]
@@ -216,7 +216,12 @@ def _bytes(value: float) -> str:
 def _share(value: float | None) -> Text:
     if value is None:
         return Text(_UNKNOWN)
-    return Text(f"{value:.1%}", "red" if value >= _MOST else "yellow" if value >= _MUCH else "")
+    return _colored(f"{value:.1%}", value)
+
+
+def _colored(text: str, share: float) -> Text:
+    """Return text in the colour of a share; a worker, which is one thread, has 1 core."""
+    return Text(text, "red" if share >= _MOST else "yellow" if share >= _MUCH else "")
 
 
 PERIOD_S = 1.0

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
 from analysis.records.file_types import CAMPAIGN_FILE, FAILED, INCOMPLETE, OK, SKIPPED
@@ -29,6 +29,7 @@ from inventory.atomic_files import replace_file
 from inventory.errors import InputError
 from inventory.foreign import printable, printable_all
 from inventory.times import utc_in_words, utc_stamp
+from scheduler.toolkit.cost import Cost
 
 LIVE_FILE = "live.json"
 
@@ -77,6 +78,8 @@ class LiveRecord(Struct, frozen=True, kw_only=True):
         draining: what the topology has yet to do, in the stage `draining`; null in all others.
         flow: null without tuples.
         decisions: the last decisions of the run's online scheduler, the newest first.
+        overloaded_nodes: nodes that the run's placement overloads at its start; null without a run.
+        overloaded_workers: the same of workers; null if the loads of executors are not known, too.
     """
 
     campaign: str
@@ -97,6 +100,8 @@ class LiveRecord(Struct, frozen=True, kw_only=True):
     draining: Draining | None = None
     flow: FlowDocument | None = None
     decisions: tuple[LiveDecision, ...] = ()
+    overloaded_nodes: int | None = None
+    overloaded_workers: int | None = None
 
 
 class LiveFile:
@@ -129,10 +134,11 @@ class LiveFile:
         self._nominal_s = nominal_s
         self._took: list[float] = []
         self._left = total - done
+        self._cost: Cost | None = None
 
-    def start(self, run: PlannedRun, attempt: int, left: int) -> None:
-        """Begin a run, with `left` runs after it."""
-        self.run, self.attempt, self._left = run, attempt, left
+    def start(self, run: PlannedRun, attempt: int, left: int, cost: Cost | None = None) -> None:
+        """Begin a run, with `left` runs after it and the cost of its placement."""
+        self.run, self.attempt, self._left, self._cost = run, attempt, left, cost
         self._run_since = time.monotonic()
         self._event_log = None
         self.stage("starting")
@@ -202,6 +208,7 @@ class LiveFile:
         """Return the current state."""
         now = time.monotonic()
         tuples_per_s, latency_p50_ms = (None, None) if self._flow is None else self._flow.sample(now)
+        cost = None if self.run is None else self._cost
         moves = list(self._sending.values())
         sent, of = sum(sent for sent, _ in moves), sum(of for _, of in moves)
         return LiveRecord(
@@ -223,7 +230,13 @@ class LiveFile:
             draining=self._draining,
             flow=None if self._flow is None else self._flow.document(now),
             decisions=() if self._event_log is None else self._event_log.decisions,
+            overloaded_nodes=None if cost is None else _counted(cost.overloaded_nodes),
+            overloaded_workers=None if cost is None else _counted(cost.overloaded_workers),
         )
+
+
+def _counted(value: int | UnsetType | None) -> int | None:
+    return None if value is UNSET else value
 
 
 def read_live(folder: Path) -> LiveRecord | None:

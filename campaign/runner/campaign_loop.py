@@ -40,7 +40,7 @@ from controller.host.signals import SIGNALS, hold_interrupts, interrupts_blocked
 from controller.nodes.agents import KeptAgents, RunNode
 from engines.selection import AGENTS
 from inventory.errors import MillraceError, RunError
-from scheduler.problem import Problem
+from scheduler.toolkit.cost import Cost
 from workloads.workload import PreparedInput
 
 STOP_NOW = 2
@@ -226,7 +226,7 @@ class CampaignLoop:
 
     async def _execute(self, run: PlannedRun, left: int) -> RunRecord | None:
         """Execute one run, or the search that it is, and store its result; None if a search was interrupted."""
-        self._live_file.start(run, 1, left)
+        self._live_file.start(run, 1, left, self._cost(run))
         record: RunRecord | None
         if self._plan.agenda.search is not None:
             application = self._plan.at(run).applications[run.workload]
@@ -240,6 +240,10 @@ class CampaignLoop:
         if record is not None:
             self._print_outcome(run, record)
         return record
+
+    def _cost(self, run: PlannedRun) -> Cost:
+        """Return the cost of a run's placement at its start."""
+        return self._plan.at(run).placed[run.workload, run.scheduler].answer.cost
 
     def _trials(self, run: PlannedRun, left: int) -> Trials:
         """Return what a search with this run needs."""
@@ -270,7 +274,7 @@ class CampaignLoop:
         attempts = 1 + self._plan.agenda.on_failure.retry
         for attempt in itertools.count(1):
             if attempt > 1:
-                self._live_file.start(run, attempt, left)
+                self._live_file.start(run, attempt, left, self._cost(run))
             try:
                 record = await self._attempt(run, attempt, partial, tuples_per_s)
             except DiskFullError as fault:
@@ -356,7 +360,7 @@ class CampaignLoop:
             load=load,
             cpus=plan.cpus[run.cpu],
             place_without=functools.partial(plan.place_without, run),
-            problem=Problem(plan.cluster_of(run.scheduler), (plan.applications[run.workload].topology,)),
+            problem=plan.problem(plan.applications[run.workload], plan.cluster_of(run.scheduler)),
         )
         backend = self._clusters.backends[run.inventory]
         # Processes are those of the cluster that is up; a run that is skipped needs none.

@@ -19,12 +19,12 @@ from inventory.cluster import ExistingWorker
 from scheduler.online.observation import Observation
 from scheduler.online.replanner import ReplanRules, by_plan, overfull
 from scheduler.online.revision import Revision, Rhythm
-from scheduler.partitioning.admission import why_not
+from scheduler.partitioning.admission import not_found, why_not
 from scheduler.partitioning.fusing import Assigned, Fusing
 from scheduler.partitioning.instance import Instance, instance_of
 from scheduler.partitioning.objectives import Aimed, AimedSolution
 from scheduler.partitioning.parts import worker_numbers
-from scheduler.partitioning.solving import Solution, looks_for, solve
+from scheduler.partitioning.solving import Solution, find, looks_for, solve
 from scheduler.partitioning.tabu import Effort
 from scheduler.problem import Aim, Hops, Needs, Objective, Plan, Problem
 from scheduler.toolkit.node_assignment import Part, assemble, topology_parts
@@ -108,7 +108,7 @@ class IScheduler:
             details["fallback"] |= assigned.fallback
             details["limit_hit"] |= assigned.limit_hit
             if assigned.node_of is None:
-                failures[topology.id] = reason or "no placement was found that keeps to all capacities"
+                failures[topology.id] = reason or not_found(instance)
                 continue
             mine = self._second_level(so_far, topology, instance, assigned.node_of)
             parts[topology.id] = mine
@@ -156,6 +156,10 @@ class IScheduler:
             direct = replace(direct, node_of=better)
         if not self._phi:
             return direct
+        if direct.node_of is not None and instance.worker is not None and not instance.fits(direct.node_of):
+            direct = replace(
+                direct, node_of=find(instance, Effort(looks_for(instance), lambda: False), self._params.seed)
+            )
         solved = fusing.run(self._phi, lambda: perf_counter() > end)
         if solved.node_of is None or (
             direct.node_of is not None and whole.value(direct.node_of) < whole.value(solved.node_of)
@@ -167,6 +171,8 @@ class IScheduler:
         self, problem: Problem, topology: Topology, instance: Instance, node_of: Sequence[int]
     ) -> dict[Executor, Part]:
         """Return executor -> node and worker; the workers of a node are ordered by their lowest executor."""
+        if instance.worker is not None and not instance.fits(node_of):
+            instance = replace(instance, worker=None)  # the direct mapping is the paper's, which has no such limit
         workers = worker_numbers(instance, node_of, self._params.T, self._params.partitioner, self._params.seed)
         return topology_parts(problem, [topology], node_of, workers)[topology.id]
 

@@ -6,6 +6,7 @@ topology with fewer executors than workers requests one worker per executor. Iso
 host are isolated together.
 """
 
+import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -159,9 +160,8 @@ class _Hosts:
             for name, workers in self.state.workers.items()
             for slot, executors in workers.items()
         )
-        rest = RunningWorkers(
-            Problem(replace(problem.cluster, nodes=open_nodes, existing=existing), tuple(topologies), problem.traffic)
-        )
+        cluster = replace(problem.cluster, nodes=open_nodes, existing=existing)
+        rest = RunningWorkers(dataclasses.replace(problem, cluster=cluster, topologies=tuple(topologies)))
         placements = place_by_default(self._cluster, topologies, rest)
         for topology in topologies:
             self.state.workers[topology.id] = rest.workers[topology.id]

@@ -97,7 +97,8 @@ class LocalSearch:
                 bound = aimed.least()
                 least[placed] = None if bound is None else float(bound)
             # Placements of equal W may differ within nodes; compare several when that counts.
-            weighs = worker_weight > 0 and params.executors_per_worker is not None
+            splits = params.executors_per_worker is not None or instance.worker is not None
+            weighs = worker_weight > 0 and splits
             cheapest: _Candidate | None = None
             for seed in range(params.seed, params.seed + (CANDIDATES if weighs else 1)):
                 effort = Effort(looks_for(instance), lambda: perf_counter() > end)
@@ -112,7 +113,7 @@ class LocalSearch:
                     break
                 workers = None
                 cost = aimed.value(nodes) * instance.rate_scale + weight * len(set(nodes))
-                if params.executors_per_worker is not None:
+                if splits:
                     workers = worker_numbers(instance, nodes, params.executors_per_worker, seed=seed)
                     cost += worker_weight * cut_between_workers(instance, nodes, workers)
                 if cheapest is None or cost < cheapest.cost:

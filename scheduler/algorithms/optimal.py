@@ -16,7 +16,8 @@ from msgspec import Meta
 from scheduler.partitioning.admission import placeable
 from scheduler.partitioning.instance import Instance
 from scheduler.partitioning.objectives import Aimed, AimedSolution
-from scheduler.partitioning.solving import solve
+from scheduler.partitioning.parts import limited_workers
+from scheduler.partitioning.solving import Solution, solve
 from scheduler.problem import Aim, Hops, Needs, Objective, Plan, Problem
 from scheduler.toolkit.cost import cost
 from scheduler.toolkit.node_assignment import assemble, topology_parts
@@ -64,12 +65,16 @@ class Optimal:
         end = perf_counter() + self._params.time_limit_s
         if aim.objective != "cut":
             return self._aimed(problem, aim, lambda: perf_counter() > end)
-        topologies, failures, solution = placeable(
-            problem, lambda instance, _: solve(instance, lambda: perf_counter() > end, self._params.seed)
-        )
-        if solution is None:
+
+        def attempt(instance: Instance, topologies: Sequence[Topology]) -> tuple[Solution, list[int] | None] | None:
+            solution = solve(instance, lambda: perf_counter() > end, self._params.seed)
+            return None if solution is None else (solution, limited_workers(instance, solution.node_of))
+
+        topologies, failures, found = placeable(problem, attempt)
+        if found is None:
             return assemble(problem, {}, failures, {"proven": False, "lower_bound": 0, "gap": None, "limit_hit": False})
-        plan = assemble(problem, topology_parts(problem, topologies, solution.node_of), failures, {})
+        solution, workers = found
+        plan = assemble(problem, topology_parts(problem, topologies, solution.node_of, workers), failures, {})
         w = _rate_between_nodes(replace(problem, topologies=tuple(topologies)), plan)
         bound = w if solution.proven else min(w, solution.least_rate)
         details: dict[str, Any] = {
@@ -84,16 +89,20 @@ class Optimal:
         """Return the plan for another objective than W."""
         check_aim(problem, aim)
 
-        def attempt(instance: Instance, topologies: Sequence[Topology]) -> AimedSolution | None:
+        def attempt(
+            instance: Instance, topologies: Sequence[Topology]
+        ) -> tuple[AimedSolution, list[int] | None] | None:
             placed = {topology.id for topology in topologies}
-            return Aimed(problem, placed, instance, aim).solve(over, self._params.seed)
+            solution = Aimed(problem, placed, instance, aim).solve(over, self._params.seed)
+            return None if solution is None else (solution, limited_workers(instance, solution.node_of))
 
-        topologies, failures, solution = placeable(problem, attempt)
+        topologies, failures, found = placeable(problem, attempt)
         details: dict[str, Any]
-        if solution is None:
+        if found is None:
             details = {"proven": False, "lower_bound": 0, "gap": None, "limit_hit": False}
             return replace(assemble(problem, {}, failures, details), aim=aim)
-        plan = assemble(problem, topology_parts(problem, topologies, solution.node_of), failures, {})
+        solution, workers = found
+        plan = assemble(problem, topology_parts(problem, topologies, solution.node_of, workers), failures, {})
         value = objective_value(replace(problem, topologies=tuple(topologies)), plan.placements, aim)
         bound = value if solution.proven else min(value, float(solution.lower_bound))
         details = {

@@ -10,6 +10,7 @@ from msgspec import Struct
 from inventory.errors import InputError, nearest
 from inventory.power_index import LackingNodeError
 from scheduler.explain.explanation import NodeLoad, loads_by_node
+from scheduler.explain.worker_loads import loads_by_worker
 from scheduler.problem import Aim, Placement, Plan, Problem, Slot
 from scheduler.toolkit.communication import classes_of
 from scheduler.toolkit.cost import Loads, cost
@@ -184,7 +185,11 @@ class _Limits:
     ) -> None:
         self.hosts = loads_by_node(problem, plan, rules.counts_defaults)
         component = topology.component[executor.component]
-        self._load = Loads(problem).of(topology, executor)
+        loads = Loads(problem)
+        self._load = loads.of(topology, executor)
+        self._worker_points = problem.worker_points
+        self._points = loads.known_points(topology, executor) or 0.0
+        self._works = {(w.node, w.slot): w.load or 0.0 for w in loads_by_worker(problem, plan.placements)}
         self._memory = component.memory
         self._heap_limit = None if rules.heap is None else topology.worker_max_heap_mb
         self._heap = 0.0 if rules.heap is None else rules.heap(component)
@@ -208,6 +213,12 @@ class _Limits:
             memory = host.memory_mb + self._memory
             if memory > host.memory_limit_mb:
                 yield f"memory {memory:g} of {host.memory_limit_mb:g} MB"
+        if self._worker_points is not None:
+            # In its own worker, or in the one that has least to do.
+            own = (self._works[host.id, slot] for slot in self._heaps.get(host.id, ()))
+            points = min([*own, *([0.0] if has_slot else [])], default=0.0) + self._points
+            if points > self._worker_points:
+                yield f"{points:g} of {self._worker_points:g} CPU points of a worker"
         if self._heap_limit is not None:
             # In its own worker, or in the one that has most room.
             heap = min([*self._heaps.get(host.id, {}).values(), *([0.0] if has_slot else [])], default=0.0) + self._heap

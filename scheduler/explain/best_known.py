@@ -13,6 +13,7 @@ from scheduler.explain.explanation import (
     loads_by_node,
     unsettled,
 )
+from scheduler.explain.worker_loads import loads_by_worker, overloaded_count
 from scheduler.problem import Aim, Plan, Problem
 from scheduler.toolkit.cost import cost
 from scheduler.toolkit.objective import objective_value
@@ -30,7 +31,7 @@ class BestKnown(Struct, frozen=True, forbid_unknown_fields=True):
         by: the scheduler that found it, the first of several; `search` if none of those compared did.
         optimal: whether no placement has a smaller W, proven.
         gap: by which share W of the plan is larger; 0 = equally good. None where that is undefined: not every executor
-            has a slot, a node exceeds its capacity or is not available, or `w` is 0 and the plan's is not.
+            has a slot, a node or a worker is overloaded or a node is not available, or `w` is 0 and the plan's is not.
     """
 
     w: int | float
@@ -134,6 +135,8 @@ def _valid_w(problem: Problem, plan: Plan, aim: Aim | None) -> int | float | Non
     if any(len(plan.placements[t.id].assignments) != len(t.executors) for t in problem.topologies):
         return None
     if any(host.overloaded or (host.executors and not host.available) for host in loads_by_node(problem, plan)):
+        return None
+    if overloaded_count(loads_by_worker(problem, plan.placements)):
         return None
     if aim is not None:
         return objective_value(problem, plan.placements, aim)

@@ -16,6 +16,7 @@ from math import fsum
 from msgspec import Struct
 from msgspec.structs import replace as replaced
 
+from scheduler.explain.worker_loads import WorkerLoad, loads_by_worker, overloaded_count
 from scheduler.problem import Placement, Plan, Problem, Slot
 from scheduler.toolkit.communication import Classes, classes_of
 from scheduler.toolkit.cost import Loads, cost
@@ -198,7 +199,7 @@ EASY = 18
 
 
 class LowerBound(Struct, frozen=True, forbid_unknown_fields=True):
-    """Lower bound on W when every executor may go to any node and no node exceeds its capacity.
+    """Lower bound on W when every executor may go to any node and no node or worker is overloaded.
 
     Attributes:
         lower_bound: no such placement has a smaller W; None if not computed.
@@ -355,8 +356,9 @@ class Explanation(Struct, frozen=True, forbid_unknown_fields=True):
         pairs: the executor pairs with the highest observed rate between nodes; None without observed traffic.
         w: rate between nodes: observed tuples/s, or communicating pairs without observed traffic.
         all_placed: whether every executor has a slot; otherwise `w` may be below `least`.
-        capacities_kept: whether no node exceeds its capacity; otherwise `w` may be below `least`.
+        capacities_kept: whether no node or worker is known to be overloaded; otherwise `w` may be below `least`.
         least: lower bound on W.
+        workers: workers of the round's topologies.
     """
 
     unit: str
@@ -367,6 +369,7 @@ class Explanation(Struct, frozen=True, forbid_unknown_fields=True):
     all_placed: bool
     capacities_kept: bool
     least: LowerBound
+    workers: tuple[WorkerLoad, ...] = ()
 
 
 def explain_plan(problem: Problem, plan: Plan, least: LowerBound) -> Explanation:
@@ -374,6 +377,7 @@ def explain_plan(problem: Problem, plan: Plan, least: LowerBound) -> Explanation
     judged = cost(problem, plan.placements)
     observed = judged.inter_node_tuples_per_s
     hosts = loads_by_node(problem, plan)
+    workers = loads_by_worker(problem, plan.placements)
     return Explanation(
         unit=Loads(problem).unit,
         nodes=hosts,
@@ -381,6 +385,7 @@ def explain_plan(problem: Problem, plan: Plan, least: LowerBound) -> Explanation
         pairs=None if problem.traffic is None else heaviest_pairs(problem.traffic, plan.placements),
         w=judged.inter_node_edges if observed is None else observed,
         all_placed=all(len(plan.placements[t.id].assignments) == len(t.executors) for t in problem.topologies),
-        capacities_kept=not any(host.overloaded for host in hosts),
+        capacities_kept=not any(host.overloaded for host in hosts) and not overloaded_count(workers),
+        workers=workers,
         least=least,
     )

@@ -4,6 +4,7 @@ Times are seconds since the sources started. Loads of executors are CPU points (
 of the node's `cpu`. A value that was not measured is None.
 """
 
+import dataclasses
 import math
 from collections.abc import Mapping
 from functools import cached_property
@@ -314,7 +315,7 @@ def problem_at(problem: Problem, observation: Observation, wanted: bool = False)
         for node in problem.cluster.nodes
     )
     cluster = structs.replace(problem.cluster, nodes=nodes, existing=(*others, *own))
-    return Problem(cluster, (topology,), observation.as_traffic)
+    return dataclasses.replace(problem, cluster=cluster, topologies=(topology,), traffic=observation.as_traffic)
 
 
 def observation_of(document: Document) -> Located[Observation]:

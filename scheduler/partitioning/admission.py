@@ -39,12 +39,21 @@ def placeable(
                 admitted, solution = [*admitted, topology], attempted
                 continue
         beside = f" beside {', '.join(other.id for other in admitted)}" if admitted else ""
-        failures[topology.id] = reason or f"no placement was found that keeps to all capacities{beside}"
+        failures[topology.id] = reason or f"{not_found(instance)}{beside}"
     return admitted, failures, solution
+
+
+def not_found(instance: Instance) -> str:
+    """Return that a search found no placement, with the limits that it kept."""
+    worker = instance.worker
+    limit = "" if worker is None else f" and to {worker.in_points(worker.most)} CPU points per worker"
+    return f"no placement was found that keeps to all capacities{limit}"
 
 
 def why_not(instance: Instance, topologies: list[Topology]) -> str:
     """Return why the instance has no placement, where a simple count shows it; otherwise an empty text."""
+    if reason := _why_no_workers(instance, topologies):
+        return reason
     if instance.total_load > sum(instance.capacity):
         return (
             f"the executors weigh {_per_unit(instance, instance.total_load)} in all, "
@@ -64,6 +73,29 @@ def why_not(instance: Instance, topologies: list[Topology]) -> str:
         instance.room[node] for node in hosts
     ):
         return "the executors ask for more memory than the usable nodes have"
+    return ""
+
+
+def _why_no_workers(instance: Instance, topologies: list[Topology]) -> str:
+    worker = instance.worker
+    if worker is None:
+        return ""
+    total = sum(sum(works) * len(members) for works, members in zip(worker.works, instance.members, strict=True))
+    slots, each = sum(instance.slots), worker.in_points(worker.most)
+    if total > slots * worker.most:
+        return (
+            f"the executors use {worker.in_points(total)} CPU points in all, "
+            f"the usable slots hold {slots} workers, which can compute {each} each"
+        )
+    kind = max(range(len(worker.works)), key=lambda kind: sum(worker.works[kind]))
+    heaviest = sum(worker.works[kind])
+    if heaviest > worker.most:
+        names = [(topology, executor) for topology in topologies for executor in topology.executors]
+        topology, executor = names[instance.members[kind][0]]
+        return (
+            f"{executor.name} of {topology.id!r} uses {worker.in_points(heaviest)} CPU points, and a worker, which is "
+            f"one thread, can compute {each}"
+        )
     return ""
 
 

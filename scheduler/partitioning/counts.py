@@ -36,6 +36,7 @@ class Counts:
         self.held = [0 for _ in nodes]
         self._hosted: list[dict[int, int]] = [{} for _ in nodes]
         self._scarce = instance.scarce
+        self._limited = instance.worker is not None
         self._near = [tuple(others.items()) for others in instance.near]
 
     def takes(self, kind: int, node: int) -> bool:
@@ -43,12 +44,27 @@ class Counts:
         instance = self.instance
         if self.free[node] < instance.load[kind] or self.room[node] < instance.memory[kind]:
             return False
-        return not self._scarce or self.hosts(kind, node)
+        return not (self._scarce or self._limited) or self.hosts(kind, node)
 
-    def hosts(self, kind: int, node: int) -> bool:
-        """Return whether `node` has a slot for the topology of class `kind`."""
-        hosted = self._hosted[node]
-        return self.instance.topology[kind] in hosted or len(hosted) < self.instance.slots[node]
+    def hosts(self, kind: int, node: int, leaving: int = -1) -> bool:
+        """Return whether `node` has a slot for the topology of class `kind`, and workers for its work.
+
+        Args:
+            kind: class of an executor that comes.
+            node: the node.
+            leaving: class of an executor that leaves, for its work; its topology's slot counts as taken.
+        """
+        if self._scarce:
+            hosted = self._hosted[node]
+            if self.instance.topology[kind] not in hosted and len(hosted) >= self.instance.slots[node]:
+                return False
+        if not self._limited:
+            return True
+        members = {other: row[node] for other, row in enumerate(self.count) if row[node]}
+        members[kind] = members.get(kind, 0) + 1
+        if leaving >= 0:
+            members[leaving] -= 1
+        return self.instance.hosts(node, members)
 
     def put(self, kind: int, node: int) -> None:
         """Place one more member of class `kind` on `node`."""

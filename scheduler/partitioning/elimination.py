@@ -11,8 +11,9 @@ from scheduler.partitioning.instance import Instance
 Content = tuple[tuple[int, int], ...]
 """(class, members) of a node's executors with unplaced partners."""
 
-Key = tuple[int, int, Content, tuple[int, ...]]
-"""State of a node: free load, free memory, content, topologies hosted (where slots are scarce)."""
+Key = tuple[int, int, Content, tuple[int, ...], tuple[tuple[int, int], ...]]
+"""State of a node: free load, free memory, content, its slots and topologies hosted (where slots are scarce or workers
+are limited), and (topology, work) of its executors (where workers are limited)."""
 
 
 def elimination_order(instance: Instance) -> list[int]:
@@ -109,8 +110,8 @@ class NodeStates:
         nodes: dict[int, int] = {}
         for node, slots in enumerate(instance.slots):
             if slots:
-                hosted = (slots,) if instance.scarce else ()
-                nodes[node] = self.numbered((instance.capacity[node], instance.room[node], (), hosted))
+                hosted = (slots,) if instance.scarce or instance.worker is not None else ()
+                nodes[node] = self.numbered((instance.capacity[node], instance.room[node], (), hosted, ()))
         return nodes
 
 
@@ -140,7 +141,7 @@ class Placing:
     def after(self, number: int) -> int:
         """Return the state of a node after it receives a member; -1 if it has no room."""
         instance, kind = self.instance, self.kind
-        free, room, content, hosted = self.states.keys[number]
+        free, room, content, hosted, works = self.states.keys[number]
         free -= instance.load[kind]
         room -= instance.memory[kind]
         if free < 0 or room < 0:
@@ -149,11 +150,16 @@ class Placing:
             if len(hosted) > hosted[0]:
                 return -1
             hosted = (hosted[0], *sorted((*hosted[1:], instance.topology[kind])))
+        if instance.worker is not None:
+            fresh = ((instance.topology[kind], work) for work in instance.worker.works[kind])
+            works = tuple(sorted((*works, *fresh), reverse=True))
+            if not instance.worker.suffices(hosted[0], works, hosted[1:]):
+                return -1
         if any(other in self.coming for other in instance.near[kind]):
             counts = dict(content)
             counts[kind] = counts.get(kind, 0) + 1
             content = tuple(sorted(counts.items()))
-        return self.states.numbered((free, room, content, hosted))
+        return self.states.numbered((free, room, content, hosted, works))
 
     def still_open(self, content: Content) -> Content:
         """Return the executors of `content` that have partners in later classes."""

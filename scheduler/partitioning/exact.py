@@ -192,10 +192,10 @@ class _Stage(Placing):
         """Return the key without executors whose partners are all placed; -1 for a node without room."""
         known = self._closings.get(number)
         if known is None:
-            free, room, content, hosted = self.states.keys[number]
+            free, room, content, hosted, works = self.states.keys[number]
             known = -1
             if self.lightest >= 0 and free >= self.lightest:
-                known = self.states.numbered((free, room, self.still_open(content), hosted))
+                known = self.states.numbered((free, room, self.still_open(content), hosted, works))
             self._closings[number] = known
         return known
 
@@ -206,7 +206,7 @@ class _Stage(Placing):
         for number in state:
             worth = worths.get(number)
             if worth is None:
-                worth = worths[number] = self._worth(*self.states.keys[number][::2][:2])
+                worth = worths[number] = self._worth(*self.states.keys[number][:3:2])
             for at, value in enumerate(worth):
                 sums[at] += value
         return min(total // divisor for total, divisor in zip(sums, self._divisors, strict=True))
@@ -217,7 +217,7 @@ class _Stage(Placing):
         for number in state:
             worth = known.get(number)
             if worth is None:
-                free, _, content, _ = self.states.keys[number]
+                free, _, content, *_ = self.states.keys[number]
                 worth = known[number] = prices.worth(free, self._gains(content), self._left, PRICED_SETS)
             total += worth
         return total // PARTS

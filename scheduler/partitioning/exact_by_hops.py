@@ -215,11 +215,12 @@ class _Stage(Placing):
         """Return the key without executors whose partners are all placed; -1 for a node that no longer matters."""
         known = self._closings.get(number)
         if known is None:
-            free, room, content, hosted = self.states.keys[number]
+            free, room, content, hosted, works = self.states.keys[number]
             content = self.still_open(content)
             if self.lightest < 0 or free < self.lightest:
-                free, room, hosted = -1, 0, ()
-            known = self.states.numbered((free, room, content, hosted)) if content or free >= 0 else -1
+                free, room, hosted, works = -1, 0, (), ()
+            key = (free, room, content, hosted, works)
+            known = self.states.numbered(key) if content or free >= 0 else -1
             self._closings[number] = known
         return known
 
@@ -232,7 +233,7 @@ class _Stage(Placing):
                 cut += self._add(sums, self._set_worth(at, tuple(state[group] for group in groups)))
             for group in level.alone:
                 for number in state[group]:
-                    free, _, content, _ = self.states.keys[number]
+                    free, _, content, *_ = self.states.keys[number]
                     cut += self._add(sums, self._worth(at, free, content))
             kept = min(value // divisor for value, divisor in zip(sums, level.divisors, strict=True))
             total += level.step * max(0, cut - kept)
@@ -252,7 +253,7 @@ class _Stage(Placing):
             room, counts = -1, dict[int, int]()
             for mine in parts:
                 for number in mine:
-                    free, _, content, _ = self.states.keys[number]
+                    free, _, content, *_ = self.states.keys[number]
                     room = max(0, room) + free if free >= 0 else room
                     for kind, count in content:
                         counts[kind] = counts.get(kind, 0) + count

@@ -144,7 +144,8 @@ def _alike(instance: Instance) -> list[list[int]]:
     topologies = len(set(instance.topology))
     for node, slots in enumerate(instance.slots):
         if slots:
-            limits = instance.capacity[node], instance.room[node], min(slots, topologies)
+            workers = slots if instance.worker is not None else min(slots, topologies)
+            limits = instance.capacity[node], instance.room[node], workers
             kinds.setdefault(limits, []).append(node)
     return [kinds[limits] for limits in sorted(kinds, reverse=True)]
 
@@ -171,6 +172,8 @@ def fillings_of(instance: Instance, node: int) -> list[Filling] | None:
                 free -= load
                 room -= memory
                 if free < 0 or room < 0:
+                    break
+                if instance.worker is not None and not instance.hosts(node, dict(enumerate((*counts, count)))):
                     break
                 worth = keeps + gain * count + inner * (count * (count - 1) // 2)
                 extended.append(((*counts, count), free, room, hosts, worth))

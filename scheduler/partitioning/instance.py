@@ -13,6 +13,7 @@ from itertools import chain
 from math import ceil, fsum, gcd
 
 from scheduler.partitioning.rate_rows import MANY, RateRows, rate_rows
+from scheduler.partitioning.worker_limit import WorkerLimit, workers_needed
 from scheduler.problem import Problem
 from scheduler.toolkit.communication import classes_of
 from scheduler.toolkit.cost import Loads
@@ -38,6 +39,7 @@ class Instance:
         rate_scale: see `near`.
         load_unit: load of the round per unit of `load`.
         home: executor -> node where it already runs, or -1.
+        worker: limit of the work of one worker; None: none that matters. `slots` are then the most workers of a node.
     """
 
     members: tuple[Sequence[int], ...]
@@ -51,6 +53,7 @@ class Instance:
     rate_scale: int
     load_unit: float
     home: tuple[int, ...]
+    worker: WorkerLimit | None = None
 
     @cached_property
     def executors(self) -> int:
@@ -152,6 +155,32 @@ class Instance:
                     kept += rate * sum(count * many[node] for node, count in few.items() if node in many)
         return self.total_rate - kept
 
+    def hosts(self, node: int, members: Mapping[int, int]) -> bool:
+        """Return whether the workers of `node` can do the work of `members` (class -> number), as far as it matters."""
+        worker = self.worker
+        if worker is None:
+            return True
+        works = [(self.topology[kind], work) for kind, count in members.items() for work in worker.works[kind] * count]
+        hosted = {self.topology[kind] for kind, count in members.items() if count}
+        return worker.suffices(self.slots[node], sorted(works, reverse=True), hosted)
+
+    def workers_for(self, members: Mapping[int, int]) -> int:
+        """Return the number of workers that do the work of `members` (class -> number) of one topology; at least 1."""
+        worker = self.worker
+        if worker is None:
+            return 1
+        works = sorted((work for kind, count in members.items() for work in worker.works[kind] * count), reverse=True)
+        return workers_needed(tuple(works), worker.most)
+
+    def members_on(self, node_of: Sequence[int]) -> dict[int, dict[int, int]]:
+        """Return node -> class -> members there; executors without a node are left out."""
+        members: dict[int, dict[int, int]] = {}
+        for executor, node in enumerate(node_of):
+            if node >= 0:
+                mine = members.setdefault(node, {})
+                mine[self.class_of[executor]] = mine.get(self.class_of[executor], 0) + 1
+        return members
+
     def fits(self, node_of: Sequence[int]) -> bool:
         """Return whether a placement (executor -> node) respects all limits."""
         load = [0] * len(self.capacity)
@@ -168,6 +197,10 @@ class Instance:
             all(used <= limit for used, limit in zip(load, self.capacity, strict=True))
             and (not self.memory_counts or all(used <= limit for used, limit in zip(memory, self.room, strict=True)))
             and all(len(topologies) <= slots for topologies, slots in zip(hosted, self.slots, strict=True))
+            and (
+                self.worker is None
+                or all(self.hosts(node, members) for node, members in self.members_on(node_of).items())
+            )
         )
 
 
@@ -188,6 +221,11 @@ def instance_of(problem: Problem, topologies: Sequence[Topology], memory_counts:
         else _observed_classes(problem.traffic, topologies, first, loads)
     )
     capacity, slots = _left_over(problem, {topology.id for topology in topologies}, loads)
+    worker = _worker_limit(problem, topologies, classes)
+    most = problem.worker_points
+    if worker is not None and most is not None and loads.unit == "points" and [*classes.load] == [*classes.work]:
+        # The same limit as a sum, which bounds and large searches use.
+        capacity = [min(limit, most * count) for limit, count in zip(capacity, slots, strict=True)]
     enough = ceil(fsum(load * len(members) for load, members in zip(classes.load, classes.members, strict=True))) + 1
     load_scale, (load, limits) = scaled(classes.load, [min(limit, float(enough)) for limit in capacity])
     common = gcd(*load, *limits) or 1
@@ -206,15 +244,31 @@ def instance_of(problem: Problem, topologies: Sequence[Topology], memory_counts:
         rate_scale=classes.rate_scale,
         load_unit=common / load_scale,
         home=_homes(problem, topologies, first),
+        worker=worker,
     )
+
+
+def _worker_limit(problem: Problem, topologies: Sequence[Topology], classes: "_Classes") -> WorkerLimit | None:
+    """Return the limit of workers; None if there is none, or all work of each topology is within it."""
+    if problem.worker_points is None:
+        return None
+    totals = [0.0] * len(topologies)
+    for work, members, number in zip(classes.work, classes.members, classes.topology, strict=True):
+        totals[number] += work * len(members)
+    if max(totals, default=0.0) <= problem.worker_points:
+        return None
+    scale, ((most,), works) = scaled([problem.worker_points], classes.work)
+    common = gcd(most, *works)
+    return WorkerLimit(most // common, tuple((work // common,) if work else () for work in works), common / scale)
 
 
 @dataclass(frozen=True)
 class _Classes:
-    """Classes before conversion of loads and memory to integers; `near` is in units."""
+    """Classes before conversion to integers; `near` is in units, `work` in CPU points, 0 where it is not known."""
 
     members: Sequence[Sequence[int]]
     load: Sequence[float]
+    work: Sequence[float]
     memory: Sequence[float]
     topology: Sequence[int]
     rate_scale: int
@@ -246,7 +300,7 @@ def _states_memory(component: Component) -> bool:
 
 def _declared_classes(topologies: Sequence[Topology], first: Sequence[int], loads: Loads) -> _Classes:
     """Return classes with rate 1 between executors of linked components."""
-    parts: list[tuple[range, float, float, int, tuple[int, ...]]] = []
+    parts: list[tuple[range, float, float, float, int, tuple[int, ...]]] = []
     for number, topology in enumerate(topologies):
         classes = classes_of(topology)
         base = len(parts)
@@ -255,11 +309,12 @@ def _declared_classes(topologies: Sequence[Topology], first: Sequence[int], load
             component = topology.component[executor.component]
             here = range(first[number] + members.start, first[number] + members.stop)
             others = tuple(base + other for other in linked)
-            parts.append((here, loads.of(topology, executor), component.memory, number, others))
+            work = loads.known_points(topology, executor) or 0.0
+            parts.append((here, loads.of(topology, executor), work, component.memory, number, others))
     merged: dict[tuple[object, ...], list[int]] = {}
-    for at, (_, load, memory, number, linked) in enumerate(parts):
+    for at, (_, load, work, memory, number, linked) in enumerate(parts):
         alone = at if at in linked else None  # members that communicate with each other have different neighbours
-        merged.setdefault((number, load, memory, linked, alone), []).append(at)
+        merged.setdefault((number, load, work, memory, linked, alone), []).append(at)
     kind_of = {part: kind for kind, together in enumerate(merged.values()) for part in together}
     chosen = [parts[together[0]] for together in merged.values()]
     everyone: list[Sequence[int]] = [
@@ -269,7 +324,8 @@ def _declared_classes(topologies: Sequence[Topology], first: Sequence[int], load
     return _Classes(
         everyone,
         [load for _, load, *_ in chosen],
-        [memory for _, _, memory, *_ in chosen],
+        [work for _, _, work, *_ in chosen],
+        [memory for *_, memory, _, _ in chosen],
         [number for *_, number, _ in chosen],
         *_in_units([dict.fromkeys((kind_of[other] for other in linked), 1.0) for *_, linked in chosen]),
     )
@@ -281,17 +337,19 @@ def _observed_classes(traffic: Traffic, topologies: Sequence[Topology], first: S
     for start, topology in zip(first, topologies, strict=False):
         number_of.update((name, start + at) for at, name in enumerate(topology.executor_named))
     load: list[float] = []
+    work: list[float] = []
     memory: list[float] = []
     owner: list[int] = []
     for number, topology in enumerate(topologies):
         load.extend(loads.of(topology, executor) for executor in topology.executors)
+        work.extend(loads.known_points(topology, executor) or 0.0 for executor in topology.executors)
         memory.extend(topology.component[executor.component].memory for executor in topology.executors)
         owner.extend([number] * len(topology.executors))
     alone = tuple(zip(range(first[-1])))
     if len(traffic.edges) >= MANY:
         rate_scale, rows = rate_rows(traffic, number_of, first[-1])
         if rows.distinct:
-            return _Classes(alone, load, memory, owner, rate_scale, rows)
+            return _Classes(alone, load, work, memory, owner, rate_scale, rows)
     rates: list[dict[int, float]] = [{} for _ in range(first[-1])]
     for edge in traffic.edges:
         one, other = number_of.get(edge.source), number_of.get(edge.destination)
@@ -299,7 +357,8 @@ def _observed_classes(traffic: Traffic, topologies: Sequence[Topology], first: S
             rates[one][other] = rates[other][one] = rates[one].get(other, 0.0) + edge.tuples_per_s
     # Most executors differ from all others in this already, and whole neighbourhoods take a hundred times the memory.
     marks = [
-        (*demand, len(mine), min(mine, default=-1)) for *demand, mine in zip(load, memory, owner, rates, strict=True)
+        (*demand, len(mine), min(mine, default=-1))
+        for *demand, mine in zip(load, work, memory, owner, rates, strict=True)
     ]
     times = Counter(marks)
     merged: dict[object, list[int]] = {}
@@ -307,7 +366,7 @@ def _observed_classes(traffic: Traffic, topologies: Sequence[Topology], first: S
         key: object = number if times[mark] == 1 else (mark, tuple(sorted(mine.items())))
         merged.setdefault(key, []).append(number)
     if len(merged) == len(rates):
-        return _Classes(alone, load, memory, owner, *_in_units(rates))
+        return _Classes(alone, load, work, memory, owner, *_in_units(rates))
     kind_of = [0] * first[-1]
     for kind, together in enumerate(merged.values()):
         for number in together:
@@ -317,6 +376,7 @@ def _observed_classes(traffic: Traffic, topologies: Sequence[Topology], first: S
     return _Classes(
         everyone,
         [load[one] for one in chosen],
+        [work[one] for one in chosen],
         [memory[one] for one in chosen],
         [owner[one] for one in chosen],
         *_in_units([{kind_of[other]: rate for other, rate in rates[one].items()} for one in chosen]),

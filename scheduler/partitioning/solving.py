@@ -13,6 +13,7 @@ from scheduler.partitioning.instance import Instance
 from scheduler.partitioning.lagrange import can_price, find_prices
 from scheduler.partitioning.large_neighbourhood import BEST, Preset, search_large
 from scheduler.partitioning.tabu import Effort, search_small
+from scheduler.partitioning.worker_packing import packed_exactly, within_workers
 
 SMALL = 128
 """Maximum number of executors for tabu search over all moves and swaps."""
@@ -73,12 +74,30 @@ def find(
         preset: how large searches use their effort.
     """
     if instance.executors <= SMALL:
-        return search_small(instance, effort, seed, target, node_weight)
+        nodes = search_small(instance, effort, seed, target, node_weight)
+        if nodes is None and instance.worker is not None:
+            start = packed_exactly(instance, effort.over)
+            if start is not None:
+                return search_small(replace(instance, home=tuple(start)), effort, seed, target, node_weight)
+        return nodes
     most = MOST_PAIRS if _partners(instance) <= DENSE else MOST_PAIRS // 4
     listed = instance.pairs <= max(most, FEW_PER_LINK * instance.links)
-    nodes = search_large(instance, effort, seed, preset) if listed else deal(instance)
+
+    def search_by_sums(limits: Instance) -> list[int] | None:
+        return search_large(limits, effort, seed, preset) if listed else deal(limits)
+
+    nodes = search_by_sums(instance)
     if nodes is not None and instance.fits(nodes):
         return nodes
+    if instance.worker is not None:
+
+        def again(narrower: Instance) -> list[int] | None:
+            effort.looks = looks_for(instance)
+            return search_by_sums(narrower)
+
+        nodes = within_workers(instance, nodes or [-1] * instance.executors, again)
+        if nodes is not None:
+            return nodes
     if not instance.scarce:
         return None
 
@@ -102,15 +121,16 @@ def place_sequentially(instance: Instance, search: Callable[[Instance], list[int
         kinds = [kind for kind, owner in enumerate(instance.topology) if owner == topology]
         executors = sorted(executor for kind in kinds for executor in instance.members[kind])
         left = replace(instance, capacity=tuple(free), room=tuple(room), slots=tuple(slots))
-        kind_nodes = search(_alone(left, kinds, executors))
+        alone = _alone(left, kinds, executors)
+        kind_nodes = search(alone)
         if kind_nodes is None:
             return None
         for executor, node in zip(executors, kind_nodes, strict=True):
             nodes[executor] = node
             free[node] -= instance.load[instance.class_of[executor]]
             room[node] -= instance.memory[instance.class_of[executor]]
-        for node in set(kind_nodes):
-            slots[node] -= 1
+        for node, members in alone.members_on(kind_nodes).items():
+            slots[node] -= alone.workers_for(members)
     return nodes
 
 
@@ -126,6 +146,7 @@ def _alone(instance: Instance, kinds: Sequence[int], executors: Sequence[int]) -
         topology=(0,) * len(kinds),
         near=tuple({kind_of[other]: rate for other, rate in instance.near[kind].items()} for kind in kinds),
         home=tuple(instance.home[executor] for executor in executors),
+        worker=None if instance.worker is None else instance.worker.restricted(kinds),
     )
 
 
@@ -268,11 +289,18 @@ def solve(
         seed: seed of the search for a first placement.
         found: returns True when the time of that first search is up; default `over`.
     """
+    least = 0
+    if instance.worker is not None:
+        # Often a placement without the limit of workers keeps to it.
+        relaxed = solve(replace(instance, worker=None), over, seed, found)
+        if relaxed is None or instance.fits(relaxed.node_of):
+            return relaxed
+        least = relaxed.lower_bound
     fillings = few_fillings(instance)
     looks = looks_for(instance) // (1 if fillings is None else EASIER)
     effort = Effort(looks, over if found is None else found)
     density = Density(instance, MOST_CONNECTED if fillings is None else FEW_SETS)
-    bound = density.least_cut(instance)
+    bound = max(least, density.least_cut(instance))
     nodes = find(instance, effort, seed, target=bound)
     cut = instance.cut(nodes) if nodes is not None else instance.total_rate + 1
     limit_hit = effort.cut_short

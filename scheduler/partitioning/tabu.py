@@ -92,7 +92,8 @@ def _best_moves(
     instance = counts.instance
     load, memory, near = instance.load, instance.memory, instance.near
     free, room, held = counts.free, counts.room, counts.held
-    scarce, tight = instance.scarce, instance.memory_counts
+    tight, limited = instance.memory_counts, instance.worker is not None
+    scarce = instance.scarce or limited
     best, looks = 1 << 62, 0
     best_moves: list[Found] = []
     present: list[tuple[int, int, int]] = []  # class, node, cost of leaving
@@ -141,8 +142,8 @@ def _best_moves(
             ):
                 continue
             if scarce and not (
-                instance.topology[kind] == instance.topology[other]
-                or (counts.hosts(kind, to) and counts.hosts(other, source))
+                (not limited and instance.topology[kind] == instance.topology[other])
+                or (counts.hosts(kind, to, other) and counts.hosts(other, source, kind))
             ):
                 continue
             if change < best:

@@ -52,6 +52,11 @@ class Loads:
             return load
         return topology.component[executor.component].cpu_points
 
+    def known_points(self, topology: Topology, executor: Executor) -> float | None:
+        """Return the CPU points of `executor`, in any unit of capacities: observed, else declared; None: not known."""
+        observed = self._observed.get(executor.name)
+        return topology.component[executor.component].cpu if observed is None else observed
+
     def of_outside_executor(self, executor: str) -> float:
         """Return the load of a running executor of a topology outside the round, by its name."""
         if self.unit == "executors":
@@ -70,6 +75,8 @@ class Cost(Struct, frozen=True, forbid_unknown_fields=True):
         slots_used: slots that hold at least one executor.
         load_stddev: standard deviation over available nodes of load / capacity (`Loads`); None
             if a loaded node has no capacity, or nearly none, or no node is available.
+        overloaded_nodes: nodes that are to carry more than their capacity; absent if it was not examined.
+        overloaded_workers: workers that are to do more than they can compute; None if loads are not known.
         objective: value of the objective that was asked for (`scheduler.toolkit.objective`); None if it is infinite.
         lower_bound: lower bound on it over all placements; None if not computed. Both are absent without an objective.
     """
@@ -80,6 +87,8 @@ class Cost(Struct, frozen=True, forbid_unknown_fields=True):
     nodes_used: int
     slots_used: int
     load_stddev: float | None
+    overloaded_nodes: int | UnsetType = UNSET
+    overloaded_workers: int | UnsetType | None = UNSET
     objective: float | UnsetType | None = UNSET
     lower_bound: float | UnsetType | None = UNSET
 

@@ -91,6 +91,8 @@ def test_json_is_the_only_thing_on_standard_output(place: Place) -> None:
         "nodes_used",
         "slots_used",
         "load_stddev",
+        "overloaded_nodes",
+        "overloaded_workers",
     ]
     assert answer["cost"]["nodes_used"] == 2
     assert answer["cost"]["inter_node_tuples_per_s"] is None

@@ -64,7 +64,7 @@ def test_every_scheduler_has_a_row_or_a_reason(compare: Compare) -> None:
     rows = _rows(out)
     assert list(rows)[-3:] == ["optimal", "top-storm", "even"]
     assert rows["optimal"][-1] == rows["even"][-1] == "placed"
-    assert rows["top-storm"] == ["-"] * 8 + ["cannot"]
+    assert rows["top-storm"] == ["-"] * 9 + ["cannot"]
     assert "top-storm cannot place this: c.yml:1: nodes[0]: node 'm' gives no FLOPs per cycle" in out
     documents = json.loads(compare("optimal,even", "--json")[1])
     for document in documents:
@@ -93,13 +93,34 @@ def test_overloaded_nodes_are_counted(compare: Compare) -> None:
     assert (_rows(out)["even"][5], _rows(out)["optimal"][5]) == ("1", "0")
 
 
+def test_overloaded_workers_are_counted_where_loads_are_known(
+    compare: Compare, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("wide.yml").write_text("nodes: [{id: m, cpu: 400}, {id: n, cpu: 400}]")
+    unknown = _rows(compare("even,optimal", cluster="wide.yml")[1])
+    assert (unknown["even"][6], unknown["optimal"][6]) == ("unknown", "unknown")
+    Path("loads.yml").write_text(
+        "{id: t, workers: 2, components: ["
+        "{id: a, kind: spout, parallelism: 3, cpu: 40}, "
+        "{id: b, kind: bolt, parallelism: 3, cpu: 40, inputs: [{from: a, grouping: shuffle}]}]}"
+    )
+    _, out, _ = compare("even,optimal", cluster="wide.yml", topology="loads.yml")
+    assert (_rows(out)["even"][5:7], _rows(out)["optimal"][5:7]) == (["0", "2"], ["0", "0"])
+    documents = json.loads(compare("even,optimal", "--json", cluster="wide.yml", topology="loads.yml")[1])
+    assert [document["cost"]["overloaded_workers"] for document in documents] == [2, 0]
+    assert [document["cost"]["overloaded_nodes"] for document in documents] == [0, 0]
+    assert documents[0]["best_known"]["gap"] is None
+    assert run(["place", "--cluster", "wide.yml", "--topology", "loads.yml", "--scheduler", "even", "--explain"]) == 0
+    assert capsys.readouterr().out.count("120, 3 executors") == 2
+
+
 def test_a_failed_placement_has_no_cost(compare: Compare) -> None:
     Path("none.yml").write_text("nodes: [{id: m, slots: 0}]")
     status, out, _ = compare("even,optimal", cluster="none.yml")
     assert status == 0
     for name in ("even", "optimal"):
         row = _rows(out)[name]
-        assert (row[:7], row[-1]) == (["-"] * 7, "failed")
+        assert (row[:8], row[-1]) == (["-"] * 8, "failed")
     assert "even, wordcount: no free slot: 7 executors wait" in out
 
 
@@ -116,13 +137,13 @@ def test_the_gap_to_the_best_known_placement_is_shown_for_plans_within_the_capac
         known = document["best_known"]
         assert (known["w"], known["by"], known["optimal"]) == (best, "optimal", True)
         assert known["gap"] == pytest.approx(gap)
-        assert _rows(out)[document["scheduler"]][6] == f"{gap:.1%}"
+        assert _rows(out)[document["scheduler"]][7] == f"{gap:.1%}"
     assert gaps[0] > gaps[1] == 0
     assert f"Best known placement: W {best}, by optimal; the optimum, proven." in out
     _, out, _ = compare("even", cluster="wide.yml")
     assert f"Best known placement: W {best}, found by a search; the optimum, proven." in out
     Path("tight.yml").write_text("nodes: [{id: m, capacity: 2}, {id: n, capacity: 9}]")
-    assert _rows(compare("even", cluster="tight.yml")[1])["even"][6] == "-"
+    assert _rows(compare("even", cluster="tight.yml")[1])["even"][7] == "-"
     Path("small.yml").write_text("nodes: [{id: m, capacity: 2}, {id: n, capacity: 3}]")
     assert "No placement within the capacities is known." in compare("even", cluster="small.yml")[1]
     assert json.loads(compare("even", "--json", cluster="small.yml")[1])[0]["best_known"] is None

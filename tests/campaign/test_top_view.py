@@ -68,7 +68,10 @@ def drawn(shown: Any, width: int = 200) -> list[str]:
     st.integers(0, LIVE_DECISIONS),
 )
 def test_a_screen_fits_every_terminal(width: int, height: int, count: int, nodes: int, sort: str, decided: int) -> None:
-    lines = drawn(screen(watched(flow(count, nodes), decisions=decisions(decided)), sort, width, height), width)
+    lines = drawn(
+        screen(watched(flow(count, nodes), decisions=decisions(decided), overloaded_nodes=0), sort, width, height),
+        width,
+    )
     assert len(lines) <= height
     assert all(len(line) <= width for line in lines)
     if width >= 60:
@@ -108,6 +111,12 @@ def test_unknown_values_are_a_dash_and_never_0() -> None:
     lines = drawn(snapshot(watched(unknown)))
     assert [line.split() for line in lines if line.startswith("split")] == [["split[0]", "n1/0", *["-"] * 6]]
     assert ["n1", "-"] in [line.split() for line in lines]
+
+
+@pytest.mark.parametrize(("workers", "words"), [(2, "workers 2"), (0, "workers 0"), (None, "workers not known")])
+def test_overloaded_workers_are_shown_beside_overloaded_nodes(workers: int | None, words: str) -> None:
+    lines = drawn(snapshot(watched(flow(3, 2), overloaded_nodes=1, overloaded_workers=workers)))
+    assert any(line.endswith(f"; placed with overloaded nodes 1, {words}") for line in lines)
 
 
 @pytest.mark.parametrize(

@@ -102,12 +102,20 @@ class FromTopology(Synthetic):
         own = self._load(component).selectivity
         return float(self.params.selectivity if own is None else own)
 
+    def cost_us(self, component: str) -> float:
+        """Return the component's own cost, else that of the workload."""
+        own = self._load(component).cost_us
+        return float(self.params.cost if own is None else own)
+
+    def payload(self, component: str) -> int:
+        """Return the component's own payload, else that of the workload."""
+        own = self._load(component).tuple_bytes
+        return int(self.params.payload if own is None else own)
+
     def operator(self, component: str) -> Operator:
         """Return a new operator of a component."""
-        load = self._load(component)
-        cost = self.params.cost if load.cost_us is None else load.cost_us
-        payload = self.params.payload if load.tuple_bytes is None else load.tuple_bytes
-        return self._operator(component, cost, payload, load.tuple_bytes)
+        own = self._load(component).tuple_bytes
+        return self._operator(component, self.cost_us(component), self.payload(component), own)
 
     def _load(self, component: str) -> DeclaredLoad:
         loads: Mapping[str, DeclaredLoad] = self.params.components

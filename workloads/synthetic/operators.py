@@ -113,6 +113,11 @@ def key_of(record: int) -> int:
     return (1 << bits) - 1 + ((mixed >> 20) & ((1 << bits) - 1))
 
 
+def key_share(key: int) -> float:
+    """Return the share of records with a key, on average."""
+    return 1 / KEY_BITS / (1 << ((key + 1).bit_length() - 1))
+
+
 class Generator(Spout):
     """Endless source of records; record j of the source number `source` of `sources` is j * sources + source."""
 

@@ -20,10 +20,12 @@ from msgspec.structs import replace
 
 from workloads.columns import Api
 from workloads.data.row_digest import EMPTY, digest_of, merged_digest
+from workloads.derived_traffic import TupleCost
 from workloads.example_topologies import layered
 from workloads.operators import Operator
 from workloads.synthetic.operators import (
     CALIBRATION,
+    KEYS,
     ROW,
     TABLE,
     Dealing,
@@ -31,6 +33,7 @@ from workloads.synthetic.operators import (
     Generator,
     Stage,
     dealing,
+    key_share,
     measure_loop_speed,
 )
 from workloads.topology import DEFAULT_STREAM, Component, Input, Topology
@@ -209,6 +212,27 @@ class Synthetic:
         if component in self._dealings:
             return stage(cost_us, self._dealings[component], replaced)
         return sink(cost_us)
+
+    def cost_us(self, component: str) -> float:
+        """Return the CPU per tuple in a bolt, in microseconds."""
+        return float(self.params.cost)
+
+    def payload(self, component: str) -> int:
+        """Return the bytes of payload in the tuples that a component emits."""
+        return int(self.params.payload)
+
+    def costs(self) -> Mapping[str, TupleCost]:
+        """Return component -> its cost; that of generating records is not known."""
+        return {
+            component.id: TupleCost(None, 1.0, self.payload(component.id))
+            if component.kind == "spout"
+            else TupleCost(self.cost_us(component.id), self.selectivity(component.id), self.payload(component.id))
+            for component in self._topology.components
+        }
+
+    def key_shares(self) -> Mapping[int, float]:
+        """Return key -> its share of the records."""
+        return {key: key_share(key) for key in range(KEYS)}
 
     def prepare(self, folder: Path) -> Sequence[PreparedInput]:
         """Measure this CPU, once for all runs with this folder."""
