@@ -222,6 +222,38 @@ def test_a_load_document_of_a_run_is_replayed_with_its_rows_bytes_and_cpu(worksp
     assert 400_000 < work["operations"] < 5_000_000
 
 
+def test_a_run_whose_sources_are_late_is_complete(workspace: Any) -> None:
+    declared = {
+        "source": "declared",
+        "operation_ns": 1.0,
+        "topology": {
+            "id": "chain",
+            "workers": 2,
+            "components": [
+                {"id": "source", "kind": "spout"},
+                {"id": "end", "kind": "bolt", "inputs": [{"from": "source"}]},
+            ],
+        },
+        "components": {
+            # Some 0.1 s per record, of which 30 are due per second.
+            "source": {"operations": 60_000_000, "outputs": {"default": {"selectivity": 2, "bytes": 100}}},
+            "end": {"operations": 0},
+        },
+    }
+    (workspace.folder / "load.json").write_text(json.dumps(declared))
+    rate = {"kind": "constant", "tuples_per_s": 30}
+    entry = {"name": "replay", "params": {"load": "load.json"}, "rate": rate}
+    agenda = workspace.agenda(engine="storm", workloads=[entry], schedulers=["even"], warmup_s=1, duration_s=2)
+    outcome = workspace.run("run", agenda)
+    assert outcome.status == 0, outcome
+    (run,) = workspace.results().values()
+    assert run["status"] == "ok", run["reason"]
+    assert run["times"]["drained_ns"] - run["times"]["stopped_ns"] > 10**9
+    (folder,) = (workspace.campaign / "runs").iterdir()
+    assert total(folder, "throughput", "role", column="emitted")["spout",] == 91
+    assert total(folder, "throughput", "role", column="processed")["sink",] == 2 * 91
+
+
 def test_ctrl_c_twice_and_a_killed_controller_leave_no_process_of_storm(workspace: Any) -> None:
     agenda = workspace.agenda(engine="storm", workloads=[workload(workspace)], schedulers=["even"])
     for number, times in ((signal.SIGINT, 2), (signal.SIGKILL, 1)):
