@@ -48,6 +48,9 @@ _LEAD_S = 0.5
 
 _POLL_S = 0.2
 
+_CLOCKS_S = 0.1
+"""Clocks of nodes differ from their last known offsets by less."""
+
 Enter = Callable[[str, float | None], None]
 """Called at the begin of a stage, with its name and its expected duration in seconds."""
 
@@ -64,7 +67,7 @@ class RunTimes(NamedTuple):
 
 @dataclass(frozen=True)
 class DrainedRun:
-    """A run whose sources have stopped.
+    """A run whose sources have ended, or were given up.
 
     Attributes:
         times: when it did what.
@@ -141,8 +144,7 @@ async def conduct(
     start = time.monotonic_ns() + round(_LEAD_S * NS)
     begun = start + round(warmup_s * NS)
     ended = begun + round(duration_s * NS)
-    times = (start, begun, ended, ended)
-    await processes.go(times)
+    await processes.go((start, begun, ended))
     enter("warming up", (begun - time.monotonic_ns()) / NS)
     await run.until_time((start + begun) // 2)
     await limits.apply()
@@ -173,8 +175,9 @@ async def conduct(
         if component.kind == "spout"
         for executor in job.topology.executors_of(component.id)
     }
-    times_of = RunTimes(*times, drained_ns)
-    return DrainedRun(times_of, drained, left, dict(reports.places), positions, job.folder / ANSWERS)
+    # No record is due after the measured interval.
+    times = RunTimes(start, begun, ended, ended, drained_ns)
+    return DrainedRun(times, drained, left, dict(reports.places), positions, job.folder / ANSWERS)
 
 
 class _Conducted:
@@ -219,28 +222,34 @@ class _Conducted:
         await self.until(lambda: time.monotonic_ns() >= at_ns, left_s + SILENCE_S)
 
     async def drain(self, stopped_ns: int, within_s: float) -> bool:
-        """Wait until every row has been processed, as long as there is progress; return whether all were `within_s`.
+        """Wait until all is emitted that was due, and processed, as long as there is progress.
+
+        Args:
+            stopped_ns: end of the records that are due; a source may be late, and then emits the others after it.
+            within_s: give up after so many seconds.
+
+        Returns:
+            Whether the topology has drained.
 
         Raises:
             RunError: there was no progress for `DRAIN_S`.
         """
         progress, since_s = -1, time.monotonic()
+        all_due_ns = stopped_ns + round(_CLOCKS_S * NS)
         ends_s = since_s + within_s
         while True:
             self._step()
             totals = self._reports.totals
-            # A source may be within its last record when it stops.
-            ends_ns = stopped_ns + NS
-            late = any(
-                name not in totals or totals[name].t_ns - self._offset_ns(name) < ends_ns
+            unheard = any(
+                name not in totals or totals[name].t_ns - self._offset_ns(name) < all_due_ns
                 for name in self._job.executors
             )
             left = next(missing_rows(self._job.topology, self._reports), None)
-            if not late and left is None:
+            if not unheard and left is None:
                 return True
             if time.monotonic() > ends_s:
                 return False
-            now = sum(each.processed for each in totals.values())
+            now = sum(each.processed + (each.records or 0) for each in totals.values())
             if now != progress:
                 progress, since_s = now, time.monotonic()
             elif time.monotonic() - since_s > DRAIN_S:

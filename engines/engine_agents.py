@@ -1,10 +1,10 @@
 """The node agents of a run on an engine: they start, watch and end its programs, and files are brought back from them.
 
-An agent runs on each node that is a machine of its own, and one beside the controller, for the engine's main process
-and all nodes of this host; in a sandbox, unless nodes are machines. What executors report on machines is written into
-the job's folder here, so that `engines.reports` reads it as it does elsewhere. Times of a run are converted to each
-node's clock, by offsets that are measured once a second; reports and traces keep the times of their node, whose offsets
-the run's record has.
+An agent runs on each node that is a machine of its own, also on those that the placement leaves idle, and one beside
+the controller, for the engine's main process and all nodes of this host; in a sandbox, unless nodes are machines. What
+executors report on machines is written into the job's folder here, so that `engines.reports` reads it as it does
+elsewhere. Times of a run are converted to each node's clock, by offsets that are measured once a second; reports and
+traces keep the times of their node, whose offsets the run's record has.
 """
 
 import asyncio
@@ -27,6 +27,7 @@ from agents.protocol import (
     Failed,
     Finish,
     Finished,
+    IdleBaseline,
     Launch,
     Launched,
     Lines,
@@ -56,6 +57,8 @@ ANSWER_S = 30.0
 HERE = "controller"
 """Name of the agent beside the controller."""
 
+MODELLED = "an emulated node's energy follows a model, and nothing is measured"
+
 
 class EngineAgents:
     """The agents of all nodes of a run, and that of this host; a context manager that ends all they have started.
@@ -73,8 +76,8 @@ class EngineAgents:
         """Prepare them; `ports` is node, or `MASTER`, -> number of ports in a row that its processes need."""
         self._job, self._engine, self._ports = job, engine, ports
         self._here = Agents({HERE: self._this_host()}, job.campaign, self._on_start)
-        used = {slot.node for slot in job.workers}
-        self._machines = {node: machine for node, machine in job.machines.items() if node in used}
+        self._used = {slot.node for slot in job.workers}
+        self._machines = job.machines
         self._there = Agents(self._machines, job.campaign, self._on_start)
         self._run_folder = RunFolder(Path(job.run))
         self._equipped: dict[str, Equipped] = {}
@@ -138,7 +141,7 @@ class EngineAgents:
         Raises:
             MillraceError: a node cannot be reached, has no room, or cannot start one of them.
         """
-        await run_together(self._copy(node) for node in self._machines)
+        await run_together(self._copy(node) for node in self._machines if node in self._used)
 
         async def launch(node: str) -> None:
             is_machine = node in self._machines
@@ -176,6 +179,13 @@ class EngineAgents:
     async def mark(self, kind: str) -> None:
         """Have the sensors of machines write an event of this kind, and take a sample."""
         await run_together(self._there.send(node, Mark(epoch=EPOCH, kind=kind)) for node in self._machines)
+
+    async def meter_idle(self, node: str, settle_s: float, measure_s: float) -> IdleBaseline:
+        """Return the power of a node's machine before `start` or after `end`; see `Agents.meter_idle`."""
+        if node in self._job.nodes:
+            return IdleBaseline(reason=MODELLED)
+        agents, name = self._reach(node)
+        return await agents.meter_idle(name, settle_s, measure_s)
 
     async def finish(self) -> None:
         """See `engines.job.EngineProcesses.finish`."""
@@ -266,7 +276,8 @@ class EngineAgents:
         agents, name = self._reach(node)
         ports = sum(count for each, count in self._ports.items() if self._agent_of(each) == node)
         # The folder of the job is that of the run on this host.
-        run, libraries = (self._job.folder.name, "") if node == MASTER else (self._job.run, self._engine.folder.name)
+        run = self._job.folder.name if node == MASTER else self._job.run
+        libraries = self._engine.folder.name if node in self._used else ""
         command = Equip(epoch=EPOCH, run=run, folders=FOLDERS, ports=ports, libraries=libraries)
         self._equipped[node] = await agents.request_reply(name, command, Equipped, ANSWER_S)
 

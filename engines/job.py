@@ -180,7 +180,7 @@ class EngineProcesses(Protocol):
         ...
 
     async def go(self, times: Sequence[int]) -> None:
-        """Give executors the times of the run, on this host's clock: start, measured interval, end of sources.
+        """Give executors the times of the run, on this host's clock: start, begin and end of the measured interval.
 
         Raises:
             RunError: a node has not got them before the start.

@@ -27,8 +27,7 @@ _POLL_S = 0.2
 class PlacedProcesses(EngineAgents, ABC):
     """The processes of an engine that run one job, as an asynchronous context manager.
 
-    Entering starts them, and returns when every executor runs where the placement says, as confirmed by the engine; if
-    that fails, nothing is left running. Leaving ends all of them, also after a failure.
+    Entering starts the node agents, and `place` the engine. Leaving ends all of them, also after a failure.
 
     Attributes:
         engine: the engine's name in agendas.
@@ -84,31 +83,32 @@ class PlacedProcesses(EngineAgents, ABC):
         """Return a line of the engine's logs that says why it fails."""
 
     async def __aenter__(self) -> Self:
-        """Start the engine and the job.
+        """Start the agents.
 
         Raises:
             UnfitError: this machine cannot run the engine.
-            RunError: a process ended, or the engine did not follow the placement in time.
+            MillraceError: a node cannot be reached or used.
         """
-        java = shutil.which("java")
-        if java is None:
+        if shutil.which("java") is None:
             raise UnfitError(f"engine: {self.engine}: the program java is missing")
         if not self._job.machines:
             await asyncio.to_thread(check_sandbox)
         (self._job.folder / LIBRARIES).symlink_to(self._engine.folder)
         (self._job.folder / PROGRAMS).symlink_to(self._programs)
-        await super().__aenter__()
-        try:
-            # Machines find their own Java by its name.
-            programs = self._processes("java" if self._job.machines else java, self.first_ports)
-            await self.start(programs, self._daemons())
-            if not self._job.machines:
-                self.daemons = {node: self.pid(name) for node, name in self._daemons().items()}
-            self.places = self._places(await self._placed())
-        except BaseException:
-            await super().__aexit__(None, None, None)
-            raise
-        return self
+        return await super().__aenter__()
+
+    async def place(self) -> None:
+        """Start the engine and the job; return when the engine reports every executor where the placement says.
+
+        Raises:
+            RunError: a process ended, or the engine did not follow the placement in time.
+        """
+        # Machines find their own Java by its name.
+        java = "java" if self._job.machines else shutil.which("java") or "java"
+        await self.start(self._processes(java, self.first_ports), self._daemons())
+        if not self._job.machines:
+            self.daemons = {node: self.pid(name) for node, name in self._daemons().items()}
+        self.places = self._places(await self._placed())
 
     async def _placed(self) -> list[list[str]]:
         """Wait until the engine has placed all executors; return the rows of `placed.tsv`."""

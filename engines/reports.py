@@ -25,10 +25,20 @@ SUFFIX = ".tsv"
 
 @dataclass
 class Totals:
-    """The last totals of an executor, and their time on the clock of its node."""
+    """The last totals of an executor, and their time on the clock of its node.
+
+    Attributes:
+        t_ns: the time.
+        processed: rows processed.
+        records: of a source, records emitted, each with any number of rows.
+        late_ns: of a source, how late the last record was.
+        due: of a source, records due by then.
+        cpu_ns: CPU time of its thread.
+    """
 
     t_ns: int = 0
     processed: int = 0
+    records: int | None = None
     late_ns: int | None = None
     due: int | None = None
     cpu_ns: int = 0
@@ -115,7 +125,9 @@ class Reports:
         return {process.slot: process.lines for process in self._processes.values()}
 
     def emitted(self, executor: str) -> int:
-        """Return the number of rows that an executor has sent, each counted once."""
+        """Return the number of records that a source has emitted, or of rows that a bolt has sent, each once."""
+        if self._roles[Executor.named(executor).component] == "spout":
+            return self.totals.get(executor, Totals()).records or 0
         return sum(rows for (name, _), rows in self.sent.items() if name == executor)
 
     def close(self) -> None:
@@ -141,8 +153,9 @@ class Reports:
     def _take(self, process: _Process, kind: str, t_ns: str, *fields: str) -> None:
         at_ns = int(t_ns)
         match kind, *fields:
-            case "totals", executor, processed, late, due, cpu_ns:
-                totals = Totals(at_ns, int(processed), _optional(late), _optional(due), int(cpu_ns))
+            case "totals", executor, processed, records, late, due, cpu_ns:
+                emitted, late_ns, due_by_now = map(_optional, (records, late, due))
+                totals = Totals(at_ns, int(processed), emitted, late_ns, due_by_now, int(cpu_ns))
                 self.totals[executor] = totals
                 self._write_totals(executor, totals)
             case "sent", executor, stream, rows:
@@ -209,7 +222,13 @@ class Reports:
 
 
 def missing_rows(topology: Topology, reports: Reports) -> Iterator[str]:
-    """Yield what has not arrived yet, or has not been processed, as text; nothing when a topology is drained."""
+    """Yield what is not emitted, has not arrived or is not processed yet, as text; nothing when drained."""
+    for component in topology.components:
+        if component.kind == "spout":
+            for name in (each.name for each in topology.executors_of(component.id)):
+                due = reports.totals.get(name, Totals()).due or 0
+                if (left := due - reports.emitted(name)) > 0:
+                    yield f"{left} of {due} records of {name} are not emitted"
     arrived: defaultdict[tuple[str, str, str], int] = defaultdict(int)
     into: defaultdict[str, int] = defaultdict(int)
     for (source, target, stream), rows in reports.received.items():

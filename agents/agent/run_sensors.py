@@ -31,6 +31,7 @@ class RunSensors:
         processes: Callable[[], Iterable[int]],
         on_fault: Callable[[str], None],
         on_rows: Callable[[Sequence[Row]], None] = lambda _: None,
+        root: Path = Path("/"),
     ) -> None:
         """Start the sensors.
 
@@ -44,6 +45,7 @@ class RunSensors:
             processes: returns the ids of all processes of the run, beside the agent.
             on_fault: called from the sensors' thread, with the reason, if trace files cannot be written.
             on_rows: called from the sensors' thread with all rows of every sample.
+            root: see `Host.root`.
         """
         shared = welcome.shared or ipaddress.ip_address(welcome.address).is_loopback
         host = Host(
@@ -54,8 +56,10 @@ class RunSensors:
             workers=workers,
             power=None if shared else welcome.power,
             meter_lag=welcome.meter_lag,
+            root=root,
         )
-        monitor = self._monitor = InterferenceMonitor(MeteredHost.here(), shared, lambda: [os.getpid(), *processes()])
+        machine = MeteredHost.at(root)
+        monitor = self._monitor = InterferenceMonitor(machine, shared, lambda: [os.getpid(), *processes()])
 
         def check(rows: Sequence[Row]) -> None:
             for event in monitor.check():

@@ -94,6 +94,11 @@ class MeteredHost(HostFiles):
         """Return this host, or the recording named by the environment."""
         return cls(Path(os.environ.get(ROOT_VARIABLE) or "/").resolve())
 
+    @classmethod
+    def at(cls, root: Path) -> "MeteredHost":
+        """Return the host whose files are at `root`; at `/` it is `here`."""
+        return cls.here() if root == Path("/") else cls(root)
+
     @property
     def is_recorded(self) -> bool:
         """True if the files are a recording without a kernel."""

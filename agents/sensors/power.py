@@ -57,7 +57,7 @@ class PowerSensor(Sensor):
         self._reported = {"power_late": 0.0, "power_skipped": 0.0, "power_cost": 0.0}
 
     def probe(self) -> str | None:
-        machine = MeteredHost.here()
+        machine = MeteredHost.at(self.host.root)
         metering = Metering(machine, completed_settings(meter_settings(machine), self.host.power, self.host.meter_lag))
         if metering.source is None:
             metering.close()

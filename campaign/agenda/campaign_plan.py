@@ -1,5 +1,6 @@
 """Plan of a campaign: clusters, plans at all combinations of its factors, the order of its runs, and their inputs."""
 
+import dataclasses
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +14,7 @@ from msgspec.structs import replace
 
 from analysis.records.factors import INVENTORY, factors_text, inventory_of, value_text
 from campaign.agenda.agenda import Agenda, SchedulerEntry
-from campaign.agenda.factors import agenda_at, cluster_at, combinations_of, names_in, rules_of
+from campaign.agenda.factors import NODES, agenda_at, cluster_at, combinations_of, names_in, rules_of, too_few_nodes
 from campaign.agenda.load import LoadCalibration, calibrations_of
 from campaign.agenda.plan import CombinationPlan, plan_of
 from campaign.agenda.profile import Profiles, uses_profile
@@ -118,6 +119,7 @@ def campaign_plan(
     *read_clusters: Located[Cluster],
     inventories: Sequence[str] = ("",),
     profiles: Profiles = MappingProxyType({}),
+    left_out: Sequence[str] = (),
 ) -> CampaignPlan:
     """Return the plan of an agenda on its clusters.
 
@@ -126,6 +128,7 @@ def campaign_plan(
         read_clusters: its cluster, or those of the values of the factor `inventory`.
         inventories: these values, as text, in the same order.
         profiles: traffic of profiling runs; placements that use a profile are part of the plan when it is among these.
+        left_out: nodes that a resumed campaign does without; runs with a number of nodes that needs them are left out.
 
     Raises:
         InputError, UnfitError, RunError: see `plan_of`; or the factors cannot be used.
@@ -150,6 +153,10 @@ def campaign_plan(
         name = inventory_of(factors)
         here = agenda_at(read_agenda, factors)
         try:
+            lacking = too_few_nodes(read_agenda, factors, clusters[name].cluster) if left_out else None
+            if lacking is not None:
+                factors = {key: value for key, value in factors.items() if key != NODES}
+                here = Located(replace(here.value, unplaceable="skip"), here.origin)
             nodes = Located(cluster_at(read_agenda, factors, clusters[name].cluster), located[name].origin)
             measured = {label: profiles[at, label] for at, label in profiles if at == combination}
             plan = plan_of(here, nodes, mine, measured)
@@ -160,17 +167,20 @@ def campaign_plan(
             )
         except InputError as fault:
             raise _named(fault, combination, read_agenda.origin) from None
+        if lacking is not None:
+            unplaced = {(run.workload, run.scheduler): str(lacking) for run in mine}
+            plan = dataclasses.replace(plan, placed={}, unplaced=unplaced, awaiting=frozenset())
         plans[combination] = plan
     if not any(plan.placed or plan.awaiting for plan in plans.values()):
         reason = next(reason for plan in plans.values() for reason in plan.unplaced.values())
         raise (read_agenda.origin / "unplaceable").error(f"no run can be placed; the first one: {reason}")
-    resolved = next(iter(plans.values())).agenda
+    resolved = replace(next(iter(plans.values())).agenda, unplaceable=agenda.unplaceable)
     if agenda.factors:
         # Events of the timeline change rates, which may be those of factors.
         workloads = zip(resolved.workloads, agenda.workloads, strict=True)
         entries = tuple(replace(entry, rate=given.rate) for entry, given in workloads)
         resolved = replace(resolved, workloads=entries, timeline=agenda.timeline)
-    return CampaignPlan(resolved, clusters, plans, tuple(runs), calibrations_of(runs, plans))
+    return CampaignPlan(resolved, clusters, plans, tuple(runs), calibrations_of(runs, plans), tuple(left_out))
 
 
 def _named(fault: InputError, combination: str, agenda: Origin) -> InputError:

@@ -16,11 +16,12 @@ from analysis.records.factors import INVENTORY, Factors, factors_text, put, valu
 from campaign.agenda.agenda import Agenda, Rule, agenda_of
 from inventory.cluster import Cluster, Node
 from inventory.documents import Document, Located, Origin, Steps
-from inventory.errors import nearest
+from inventory.errors import InputError, nearest
 
 MOST_COMBINATIONS = 10_000
 
-OF_CLUSTER = (INVENTORY, "nodes", "slots")
+NODES = "nodes"
+OF_CLUSTER = (INVENTORY, NODES, "slots")
 """Factors of the cluster: its inventory, the number of nodes, and the number of slots of each."""
 
 LOAD = "load"
@@ -128,6 +129,19 @@ def agenda_at(located: Located[Agenda], factors: Factors) -> Located[Agenda]:
     return Located(replace(combined.value, inventory=inventory), combined.origin)
 
 
+def too_few_nodes(located: Located[Agenda], factors: Factors, cluster: Cluster) -> InputError | None:
+    """Return the error that a combination asks for more nodes than are available; None if it does not.
+
+    Raises:
+        InputError: its number of nodes is none.
+    """
+    if NODES not in factors:
+        return None
+    here, count = _whole(located, factors, NODES)
+    usable = len(cluster.available)
+    return here.error(f"got {count}, but the inventory has {usable} available nodes") if count > usable else None
+
+
 def cluster_at(located: Located[Agenda], factors: Factors, cluster: Cluster) -> Cluster:
     """Return the cluster at a combination: its first available nodes, each with this number of slots.
 
@@ -135,12 +149,11 @@ def cluster_at(located: Located[Agenda], factors: Factors, cluster: Cluster) -> 
         InputError: the cluster has fewer nodes, or a node has fewer ports or needs more slots.
     """
     nodes = cluster.nodes
-    if "nodes" in factors:
-        here, count = _whole(located, factors, "nodes")
+    if fault := too_few_nodes(located, factors, cluster):
+        raise fault
+    if NODES in factors:
         usable = [at for at, node in enumerate(nodes) if node.available]
-        if count > len(usable):
-            raise here.error(f"got {count}, but the inventory has {len(usable)} available nodes")
-        nodes = nodes[: usable[count - 1] + 1]
+        nodes = nodes[: usable[factors[NODES] - 1] + 1]
     if "slots" in factors:
         here, count = _whole(located, factors, "slots")
         nodes = tuple(_with_slots(node, count, here) for node in nodes)

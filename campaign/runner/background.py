@@ -9,13 +9,13 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import Protocol
 
 from agents.power.reader import MeteredHost
 from agents.protocol import IdleBaseline
 from agents.sensors.host_load import PARENT, HostLoad, process_fields
 from agents.sensors.interference import Event, background_events
 from campaign.agenda.agenda import IdleEntry
-from controller.nodes.agents import Agents
 from inventory.cluster import Machine
 
 PERIOD_S = 0.5
@@ -64,8 +64,16 @@ def with_descendants(roots: Iterable[int], proc: Path = Path("/proc")) -> list[i
     return processes
 
 
+class IdleMeters(Protocol):
+    """Agents that meter their nodes: `controller.nodes.agents.Agents`, and those of other engines."""
+
+    async def meter_idle(self, node: str, settle_s: float, measure_s: float) -> IdleBaseline:
+        """See `controller.nodes.agents.Agents.meter_idle`."""
+        ...
+
+
 async def measure_baselines(
-    agents: Agents, machines: Sequence[Machine], entry: IdleEntry, lost: Collection[str] = ()
+    agents: IdleMeters, machines: Sequence[Machine], entry: IdleEntry, lost: Collection[str] = ()
 ) -> dict[str, IdleBaseline]:
     """Meter all machines at the same time; return metered node -> its baseline.
 

@@ -3,7 +3,8 @@
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -12,17 +13,16 @@ import pyarrow as pa
 import pyarrow.parquet
 from msgspec.structs import replace
 
+from agents.agent.run_sensors import RunSensors
 from agents.collected_traces import collect
 from agents.host.facts import gather
-from agents.protocol import Slot
+from agents.protocol import VERSION, Slot, Welcome
 from agents.protocol.node_folders import copy_logs
-from agents.sensors import Host
 from agents.sensors.interference import Event
-from agents.sensors.sampler import Sampler
+from agents.sensors.sampler import LONGEST_WAIT_S
 from agents.trace import AGENT, CONTROLLER, TraceWriter
 from agents.worker.process.answer_files import Fields
 from analysis.measure.revision_cost import with_costs
-from analysis.measure.run_metrics import measure
 from analysis.records.file_types import (
     FAILED,
     INCOMPLETE,
@@ -35,7 +35,7 @@ from analysis.records.file_types import (
     RunStatus,
 )
 from campaign.agenda.engine import TEXTS, program_of
-from campaign.results.suspect_runs import doubts_from_events, why_unfinished
+from campaign.results.suspect_runs import why_unfinished
 from campaign.runner.background import measuring_other_load
 from campaign.runner.event_loop import in_daemon_thread
 from campaign.runner.run_attempt import MeasuredInterval, RunAttempt
@@ -60,14 +60,11 @@ from workloads.workload import Answer, verified
 ENGINE_FOLDER = "engine"
 """Folder of an engine's files, in the controller's folder of the run."""
 
-STOP_S = 10.0
-"""Timeout for the last sample of sensors."""
+NETWORK = "network"
+"""Sensor that is left out where nodes are addresses of this host: they share one network, which is not the host's."""
 
-SENSORS: tuple[str, ...] = ("cpu", "memory")
-"""Sensors where nodes are addresses of this host; they share one network, which is not the host's."""
-
-SENSORS_OF_NODES: tuple[str, ...] = (*SENSORS, "network")
-"""Sensors where nodes have a network of their own; energy needs readings of idle nodes, which these runs lack."""
+POWER = "power"
+"""Sensor that is left out on nodes whose machine is metered by another node."""
 
 
 class EngineAttempt(RunAttempt):
@@ -104,12 +101,17 @@ class EngineAttempt(RunAttempt):
         job = await asyncio.to_thread(self._make_job)
         self._engine = EngineRecord(name=self._name, release=release_of(engine))
         reports = Reports(job.folder / REPORTS, self._job.run.name, job.topology, self._traces)
-        self._enter(f"starting {ENGINES[self._name].title}")
+        self._enter("starting agents")
         limits = RunLimits(self._cluster, {slot.node for slot in job.workers})
         try:
             async with limits, ENGINES[self._name].processes(job, engine, programs) as processes:
+                before = await self._meter_idle(processes)
+                self._enter(f"starting {ENGINES[self._name].title}")
+                await processes.place()
                 outcome = await self._conduct(job, processes, reports, limits)
                 self._note(outcome, processes)
+                await processes.end()
+                self._note_idle(before, await self._meter_idle(processes))
             self._trace_folders = processes.traces
         finally:
             self._engine = replace(self._engine, quotas=limits.quotas)
@@ -151,7 +153,7 @@ class EngineAttempt(RunAttempt):
             controller=None if self._cluster is None else self._cluster.controller,
             machines=self._job.members if self._master else {},
             master=self._master if self._cluster is None else self._cluster.controller.address,
-            sensors=[name for name in self._conditions.sensors if name in SENSORS_OF_NODES],
+            sensors=self._conditions.sensors,
             campaign=self._conditions.campaign,
             on_start=self._agent_started,
         )
@@ -162,20 +164,35 @@ class EngineAttempt(RunAttempt):
         self, job: EngineJob, processes: PlacedProcesses, reports: Reports, limits: RunLimits
     ) -> DrainedRun:
         """Run the topology while the sensors measure the nodes."""
-        here = () if job.machines else sorted({slot.node for slot in job.workers})
-        samplers = [self._sampler(node, processes, reports) for node in here]
-        for sampler in samplers:
-            sampler.start()
+        sensors: dict[str, RunSensors] = {}
         try:
-            conditions = self._conditions
-            others = measuring_other_load(conditions.processes, self._host_events.append)
+            for node in () if job.machines else self._job.members:
+                sensors[node] = await asyncio.to_thread(self._start_sensors, node, processes, reports)
+            conditions, measured = self._conditions, self._measuring([*sensors.values()])
             seconds = conditions.warmup_s, conditions.duration_s, conditions.drain_s
-            return await conduct(job, processes, reports, limits, others, *seconds, self._enter)
+            return await conduct(job, processes, reports, limits, measured, *seconds, self._enter)
+        except BaseException:
+            for each in sensors.values():
+                each.give_up()
+            raise
         finally:
-            await asyncio.gather(*(asyncio.to_thread(sampler.stop, STOP_S) for sampler in samplers))
+            stopped = await asyncio.gather(*(asyncio.to_thread(s.stop, LONGEST_WAIT_S) for s in sensors.values()))
+            for node, sampled in zip(sensors, stopped, strict=True):
+                if not sampled:
+                    self._suspect.append(f"a sensor does not return: the last samples of {node} are missing")
 
-    def _sampler(self, node: str, processes: PlacedProcesses, reports: Reports) -> Sampler:
-        """Return the sampler of a node, all of whose processes are on this host."""
+    @asynccontextmanager
+    async def _measuring(self, sensors: Sequence[RunSensors]) -> AsyncIterator[None]:
+        """Have the sensors of this host mark the measured interval, and measure what else runs here in it."""
+        async with measuring_other_load(self._conditions.processes, self._host_events.append):
+            for each in sensors:
+                each.mark("measure_start")
+            yield
+            for each in sensors:
+                each.mark("measure_end")
+
+    def _start_sensors(self, node: str, processes: PlacedProcesses, reports: Reports) -> RunSensors:
+        """Start the sensors of a node, all of whose processes are on this host."""
         known_pids: dict[int, int] = {}
 
         def workers() -> Mapping[int, int]:
@@ -184,15 +201,29 @@ class EngineAttempt(RunAttempt):
                     known_pids[slot.index] = processes.host_pid(pid) or 0
             return {slot: pid for slot, pid in known_pids.items() if pid}
 
-        address, daemon = self._job.members[node].address, processes.daemons.get(node)
-        if node in self._namespaces:
-            sensors = SENSORS_OF_NODES
-            host = Host(node, address, False, daemon, workers, root=self._namespaces[node].root)
-        else:
-            sensors, host = SENSORS, Host(node, address, True, daemon, workers)
-        writer = TraceWriter(self._traces, self._job.run.name, node, AGENT)
-        names = [name for name in self._conditions.sensors if name in sensors]
-        return Sampler(names, host, writer, self._suspect.append)
+        member, there = self._job.members[node], self._namespaces.get(node)
+        lacking = set() if there else {NETWORK}
+        if node not in {machine.metered for machine in self._machines}:
+            lacking.add(POWER)
+        return RunSensors(
+            [name for name in self._conditions.sensors if name not in lacking],
+            Welcome(
+                version=VERSION,
+                node=node,
+                address=member.address,
+                folder=str(self._engine_folder),
+                power=member.power,
+                meter_lag=member.meter_lag,
+                shared=member.shared,
+            ),
+            self._job.run.name,
+            self._traces,
+            processes.daemons.get(node),
+            workers,
+            lambda: (),
+            self._suspect.append,
+            root=there.root if there else Path("/"),
+        )
 
     def _note(self, outcome: DrainedRun, processes: PlacedProcesses) -> None:
         """Record the times of a run, its places and its nodes."""
@@ -212,7 +243,7 @@ class EngineAttempt(RunAttempt):
         assert self._engine is not None  # noqa: S101 # it has run
         self._engine = replace(self._engine, places=places, cost=self._cost(outcome.places))
         facts, clocks, ours = processes.facts, processes.clocks, gather()
-        for node in {slot.node for slot in outcome.places.values()}:
+        for node in self._job.members:
             # Nodes that are no machines of their own are this host, with one clock.
             self._nodes[node] = NodeRecord(
                 address=self._job.members[node].address,
@@ -241,14 +272,10 @@ class EngineAttempt(RunAttempt):
         traces = self._folder / "traces"
         self._write_marks(outcome.times)
         await asyncio.to_thread(collect, [*self._trace_folders, self._traces], traces)
-        self._suspect += doubts_from_events(traces, [CONTROLLER, *self._nodes])
         await asyncio.to_thread(copy_logs, job.folder / LOGS, self._folder / "logs")
-        duration_s, windows = self._conditions.duration_s, self._conditions.windows_of(self._job.application.rate)
         offsets = {node: known.clock.offset_ns for node, known in self._nodes.items()}
-        apart = self._clock_differences
-        figures = await asyncio.to_thread(measure, traces, duration_s, offsets, apart, windows)
+        figures = await self._figures(traces, offsets)
         start_ns, _, end_ns = self._interval
-        await asyncio.to_thread(self._log_latencies, traces, start_ns, offsets)
         costs: Callable[[], Measured] = partial(
             with_costs, figures, traces, self._machines, offsets, start_ns, (end_ns - start_ns) / NS
         )

@@ -115,7 +115,7 @@ class Opened:
         profiles = read_profiles(self.folder, self.plan, self.profiling)
         if not profiles:
             return self
-        plan = dataclasses.replace(self.replan(profiles), runs=self.plan.runs, left_out=self.plan.left_out)
+        plan = dataclasses.replace(self.replan(profiles), runs=self.plan.runs)
         return dataclasses.replace(self, plan=plan)
 
     def check_inputs(self, inputs: Inputs) -> None:
@@ -211,16 +211,20 @@ def resumed(
     again = agenda_of(_repeated(agenda, repetitions))
     seeds = {} if record.seeds is None else record.seeds.runs
     chosen_runs(again.value, continued(planned_runs(again), [*seeds]), choice)
-    planned = _planned(again, clusters)
+    planned = _planned(again, clusters, without)
     plan = planned({})
     plan = dataclasses.replace(plan, runs=tuple(continued(plan.runs, [*seeds])))
     if seeds != {run.name: run.seed for run in plan.runs if run.repetition <= so_far}:
         raise UnfitError(f"{folder}: this version of Millrace would do other runs than those of {CAMPAIGN_FILE}")
-    plan = dataclasses.replace(plan, left_out=tuple(without))
     if name_or_path is not None:
         # An inventory that has moved, or is no longer complete, has been compared node by node.
         moved = clusters if inventory is not None or without or notices else None
-        _check_same(folder, plan, name_or_path, _plans(name_or_path, None, meanwhile, repetitions, aa, moved)({}))
+        _check_same(
+            folder,
+            plan,
+            name_or_path,
+            _plans(name_or_path, None, meanwhile, repetitions, aa, moved, left_out=without)({}),
+        )
     hosts = next(iter(clusters.values())).hosts
     continuation = Continuation(
         **asdict(provenance()),
@@ -246,6 +250,7 @@ def _plans(
     aa: bool,
     known: Mapping[str, ReadCluster] | None = None,
     choice: str | None = None,
+    left_out: Sequence[str] = (),
 ) -> Callable[[Profiles], CampaignPlan]:
     """Read agenda and inventory; return a function that returns their plan, given the traffic of profiling runs.
 
@@ -270,12 +275,14 @@ def _plans(
     else:
         clusters = {"": read_cluster(inventory, meanwhile)}
         agenda = Located(replace(agenda.value, inventory=inventory), agenda.origin)
-    return _planned(agenda, clusters)
+    return _planned(agenda, clusters, left_out)
 
 
-def _planned(agenda: Located[Agenda], clusters: Mapping[str, ReadCluster]) -> Callable[[Profiles], CampaignPlan]:
+def _planned(
+    agenda: Located[Agenda], clusters: Mapping[str, ReadCluster], left_out: Sequence[str] = ()
+) -> Callable[[Profiles], CampaignPlan]:
     def planned(profiles: Profiles) -> CampaignPlan:
-        return campaign_plan(agenda, *clusters.values(), inventories=[*clusters], profiles=profiles)
+        return campaign_plan(agenda, *clusters.values(), inventories=[*clusters], profiles=profiles, left_out=left_out)
 
     return planned
 

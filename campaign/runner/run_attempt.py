@@ -46,7 +46,7 @@ from campaign.results.suspect_runs import (
     why_incomplete,
     why_unfinished,
 )
-from campaign.runner.background import measure_baselines, measuring_other_load
+from campaign.runner.background import IdleMeters, measure_baselines, measuring_other_load
 from campaign.runner.run_environment import CampaignConditions, RunEnvironment, RunInputs
 from controller.coordinator.checkpoint_loop import ControlSettings
 from controller.coordinator.coordinator import Coordinator
@@ -182,15 +182,10 @@ class RunAttempt:
         if self._conditions.profile:
             target = self._folder / "profiles"
             self._profiles = await collect_profiles(within_reach, self._job.run.name, coordinator.profiles.of, target)
-        measured_s = (self._interval.end_ns - self._interval.start_ns) / NS
         offsets = {node: known.clock.offset_ns for node, known in self._nodes.items()}
-        windows = self._conditions.windows_of(self._job.application.rate)
-        figures = await asyncio.to_thread(measure, traces, measured_s, offsets, self._clock_differences, windows)
-        metered = [CONTROLLER, *(machine.metered for machine in self._machines)]
-        seen = await asyncio.to_thread(doubts_from_events, traces, metered)
-        energy = await asyncio.to_thread(self._account_energy, traces, offsets)
         start_ns = self._interval.source_start_ns
-        await asyncio.to_thread(self._log_latencies, traces, start_ns, offsets)
+        self._suspect += self._cpus.doubts
+        figures = await self._figures(traces, offsets)
         event_log = coordinator.event_log
         end_s = (self._interval.end_ns - start_ns) / NS
         incomplete = await asyncio.to_thread(
@@ -199,11 +194,11 @@ class RunAttempt:
         stopped_s = ((self._times.stopped_ns or 0) - start_ns) / NS
         edges_s = self._conditions.edges_s(self._job.application.rate, stopped_s)
         self._timeline = checked_timeline(event_log.timeline, edges_s)
-        self._suspect += self._cpus.doubts + seen + doubts_from_recoveries(event_log.recoveries, incomplete)
+        self._suspect += doubts_from_recoveries(event_log.recoveries, incomplete)
         self._suspect += [event.doubt for event in self._timeline if event.doubt]
         if self._job.online is not None and not event_log.questions:
             self._suspect.append(f"the online scheduler {self._job.online.scheduler} was never asked")
-        known = event_log.added_to(replace(figures, energy=energy, incomplete=incomplete))
+        known = event_log.added_to(replace(figures, incomplete=incomplete))
         window_s = self._job.online.revision.cost_window_s if self._job.online else COST_WINDOW_S
         known = await asyncio.to_thread(with_costs, known, traces, self._machines, offsets, start_ns, end_s, window_s)
         self._measured = known.with_printable_text()
@@ -211,6 +206,22 @@ class RunAttempt:
             return self.record(FAILED, f"wrong answer: {self._verdict.message}")
         reason = why_unfinished(self._left, self._drained, self._conditions.drain_s)
         return self.record(INCOMPLETE if reason else OK, reason)
+
+    async def _figures(self, traces: Path, offsets: Mapping[str, int]) -> Measured:
+        """Compute the metrics with energy, note what makes them doubtful, and write the log of latencies.
+
+        Args:
+            traces: folder of `<table>.parquet`.
+            offsets: see `analysis.measure.run_metrics.measure`.
+        """
+        seconds = (self._interval.end_ns - self._interval.start_ns) / NS
+        windows = self._conditions.windows_of(self._job.application.rate)
+        figures = await asyncio.to_thread(measure, traces, seconds, offsets, self._clock_differences, windows)
+        metered = [CONTROLLER, *(machine.metered for machine in self._machines)]
+        self._suspect += await asyncio.to_thread(doubts_from_events, traces, metered)
+        energy = await asyncio.to_thread(self._account_energy, traces, offsets)
+        await asyncio.to_thread(self._log_latencies, traces, self._interval.source_start_ns, offsets)
+        return replace(figures, energy=energy)
 
     async def keep_logs(self, fault: MillraceError) -> str:
         """Copy the logs of a failed attempt; return the path of the log of the failure within the run's folder."""
@@ -307,24 +318,24 @@ class RunAttempt:
                     await coordinator.finish()
                 after = await self._meter_idle(agents, coordinator.lost_nodes)
                 await self._cpus.restore(agents, coordinator.lost_nodes)
-                self._idle = {
-                    machine.metered: Idle(
-                        before.get(machine.metered, NOT_MEASURED), after.get(machine.metered, NOT_MEASURED)
-                    )
-                    for machine in self._machines
-                }
+                self._note_idle(before, after)
                 await asyncio.to_thread(clocks.close)
         finally:
             await asyncio.to_thread(traces.close)
         return coordinator
 
-    async def _meter_idle(self, agents: Agents, lost: Set[str] = frozenset()) -> Mapping[str, IdleBaseline]:
-        """Meter the machines while agents run without workers."""
+    async def _meter_idle(self, agents: IdleMeters, lost: Set[str] = frozenset()) -> Mapping[str, IdleBaseline]:
+        """Meter the machines while agents run without workers; return metered node -> its baseline."""
         entry = self._conditions.idle
         if entry is None or not entry.measure_s:
             return {}
         self._enter("metering without workers", entry.settle_s + entry.measure_s)
         return await measure_baselines(agents, self._machines, entry, lost)
+
+    def _note_idle(self, before: Mapping[str, IdleBaseline], after: Mapping[str, IdleBaseline]) -> None:
+        """Keep the baselines before and after the run."""
+        nodes = [machine.metered for machine in self._machines]
+        self._idle = {node: Idle(before.get(node, NOT_MEASURED), after.get(node, NOT_MEASURED)) for node in nodes}
 
     async def _stream_tuples(self, coordinator: Coordinator) -> None:
         """Start the workers, warm up, measure and drain."""

@@ -92,7 +92,7 @@ class Fastest(Named):
 """
 
 OPERATORS = """
-import itertools, json
+import itertools, json, os
 from hashlib import sha256
 from sample_plugin import Counting, Numbers, Total
 from workloads.keyed_state import KeyedState
@@ -163,6 +163,11 @@ class Fresh(Bad):
         (folder / "token").write_text(str(folder))
         return [PreparedInput("token", folder / "token", sha256(str(folder).encode()).hexdigest(), 1, "made up")]
 
+class Leaving(Bad):
+    name = "bad-leaving-input"
+    def prepare(self, folder):
+        os._exit(7)
+
 class Wrong(Bad):
     name = "bad-reference"
     def reference(self, positions, inputs):
@@ -203,12 +208,17 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     _package(folder, "bad_schedulers", SCHEDULERS, "millrace.schedulers", made)
     online = {
         "bad-revision": "Wrong", "bad-revising": "Broken", "bad-identity": "Identity", "bad-shared": "Shared",
+        "bad-leaving": "Dying",
         "bad-observing": "Clearing", "leaving-a-child": "Parent", "bad-values": "Misspelt", "bad-rhythm": "Timeless",
     }  # fmt: skip
     _package(folder, "bad_online_schedulers", FAULTY_ONLINE.read_text(), "millrace.schedulers", online)
     _package(folder, "sample_plugin", SAMPLE.read_text(), "millrace.workloads", {"sample-numbers": "Numbers"})
     kinds = ("Forgetful", "Speechless", "Failing", "Endless", "Hiding", "Chance", "Doubling")
-    bad = {f"bad-{kind.lower()}": kind for kind in kinds} | {"bad-reference": "Wrong", "bad-fresh": "Fresh"}
+    bad = {f"bad-{kind.lower()}": kind for kind in kinds} | {
+        "bad-reference": "Wrong",
+        "bad-fresh": "Fresh",
+        "bad-leaving-input": "Leaving",
+    }
     _package(folder, "bad_workloads", OPERATORS, "millrace.workloads", bad)
     return folder
 
@@ -274,6 +284,7 @@ def test_faults_of_a_scheduler_are_reported(site: Path, tmp_path: Path, name: st
             "revisions",
             "a node is to be emptied, at 130 s: the scheduler 'bad-revising' raised KeyError",
         ),
+        ("bad-leaving", "revisions", "the process of the check ended with status 7 in nothing is due, at 10 s"),
         ("bad-identity", "encoding", "nothing is due, at 20 s: it answers"),
         ("bad-shared", "encoding", "nothing is due, at 10 s: it answers"),
         ("bad-observing", "observed", "nothing is due, at 10 s: it changes the problem or the observation"),
@@ -291,6 +302,8 @@ def test_faults_of_an_online_scheduler_are_reported(
     status, document = check(site, tmp_path, "scheduler", name)
     assert status == 1
     assert words in failing(document)[check_name]
+    # A fault in revise is no fault of the plans.
+    assert check_name == "interface" or not failing(document).keys() & {"plans", "purity", "problem", "needs", "time"}
 
 
 def test_a_process_that_a_scheduler_leaves_behind_does_not_matter(site: Path, tmp_path: Path) -> None:
@@ -311,6 +324,7 @@ def test_a_process_that_a_scheduler_leaves_behind_does_not_matter(site: Path, tm
         ("bad-endless", "time", "process of total[0] did not return within"),
         further("bad-chance", "purity", "numbers[0]: two instances give "),
         ("bad-fresh", "input", "'token' differs when it is prepared again"),
+        ("bad-leaving-input", "input", "the process of the check ended with status 7 in prepare"),
         ("bad-reference", "answer", "it differs from the reference: ('all',) = "),
         pytest.param(
             "bad-hiding", "moves", "wrong answer: ('all',) = ", marks=[pytest.mark.loopback, pytest.mark.long]

@@ -107,6 +107,21 @@ def test_a_campaign_is_resumed_on_its_clusters_when_their_files_are_gone(folder:
     assert {run.repetition for run in again.plan.runs[16:]} == {3}
 
 
+def test_a_resumed_campaign_without_a_node_leaves_out_the_numbers_of_nodes_that_need_it(folder: Path) -> None:
+    first = opened(folder)
+    first.store()
+    for agenda in (str(folder / "a.json"), None):
+        plan = resumed(first.folder, agenda, None, lambda: None, without=("a2",)).plan
+        assert [run.name for run in plan.runs] == [run.name for run in first.plan.runs]
+        assert plan.agenda.unplaceable == first.plan.agenda.unplaceable
+        reasons = {(run.factors["inventory"], run.factors["nodes"]): plan.why_unplaced(run) for run in plan.runs}
+        needs_it = reasons.pop(("hom.yaml", 2))
+        assert needs_it.endswith("factors.nodes[1]: got 2, but the inventory has 1 available nodes")
+        assert set(reasons.values()) == {""}
+    with pytest.raises(InputError, match="--without a1,a2: leaves no node"):
+        resumed(first.folder, None, None, lambda: None, without=("a1", "a2"))
+
+
 def test_the_cluster_of_a_run_is_that_of_its_inventory() -> None:
     clusters = {name: {"cluster": json.loads(nodes(name)), "inventory": None} for name in ("a", "b")}
     document = {"agenda": {}, "cluster": clusters["a"]["cluster"], "clusters": clusters}

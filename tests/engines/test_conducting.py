@@ -1,7 +1,9 @@
 """Runs on another engine, with scripted executors: stages, failures, and the detection of lost rows."""
 
 import asyncio
+import shutil
 import struct
+import subprocess
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -17,9 +19,10 @@ from engines import conducting
 from engines.conducting import MOST_DUE, DrainedRun, conduct, write_due
 from engines.job import CONTROL, FINISH, GO, REPORTS, EngineJob
 from engines.limits import RunLimits
+from engines.programs import SOURCES
 from engines.reports import Reports
 from inventory.errors import InputError, RunError
-from workloads.rates import Poisson
+from workloads.rates import Constant, Poisson
 from workloads.schedules import PiecewiseConstant
 from workloads.topology import Component, Input, Topology
 
@@ -43,6 +46,7 @@ class ScriptedEngine:
         gone: whether workers have ended.
         fault: error that the sink reports after the start; none if empty.
         mute: whether executors report nothing after the end of the sources.
+        stuck: records that the source never emits, although they are due.
         marks: gets the marks of the run.
     """
 
@@ -55,8 +59,10 @@ class ScriptedEngine:
         gone: bool = False,
         fault: str = "",
         mute: bool = False,
+        stuck: int = 0,
     ) -> None:
         self._job, self._lost, self._ends, self._gone, self._fault, self._mute = job, lost, ends, gone, fault, mute
+        self._stuck = stuck
         self.places: Mapping[str, Slot] = PLACES
         self.marks = marks
 
@@ -103,18 +109,23 @@ class ScriptedEngine:
             self._write("n2-0-2.tsv", f"failed\t2\t{self._fault}")
         if self._ends:
             self.failed.set_result(self._ends)
-        *_, stop_ns = map(int, go.read_text().split())
-        while time.monotonic_ns() < stop_ns:
+        *_, end_ns = map(int, go.read_text().split())
+        while time.monotonic_ns() < end_ns:
             await asyncio.sleep(0.01)
         if self._mute:
             return
-        later = stop_ns + 2_000_000_000
-        self._write("n1-0-1.tsv", f"sent\t{later}\tsource[0]\tdefault\t9", f"totals\t{later}\tsource[0]\t0\t0\t9\t1")
+        later = end_ns + 2_000_000_000
+        due = 9 + self._stuck
+        self._write(
+            "n1-0-1.tsv",
+            f"sent\t{later}\tsource[0]\tdefault\t9",
+            f"totals\t{later}\tsource[0]\t0\t9\t0\t{due}\t1",
+        )
         rows = 9 - self._lost
         self._write(
             "n2-0-2.tsv",
             f"channel\t{later}\tsink[0]\tsource[0]\tdefault\t{rows}",
-            f"totals\t{later}\tsink[0]\t{rows}\t\t\t1",
+            f"totals\t{later}\tsink[0]\t{rows}\t\t\t\t1",
         )
         while not (self._job.folder / CONTROL / "finish").exists():
             await asyncio.sleep(0.01)
@@ -122,7 +133,45 @@ class ScriptedEngine:
             self._write(name, "finished\t3")
 
 
-def outcome_of(folder: Path, drain_s: float = 60.0, **how: object) -> tuple[DrainedRun, list[str]]:
+class PlainEngine(ScriptedEngine):
+    """Executors in one process, whose source takes `record_s` for a record."""
+
+    classes = Path()
+    record_s = 0.0
+
+    async def _run_script(self) -> None:
+        command = ("java", "-XX:+UseSerialGC", f"-Dmillrace.folder={self._job.folder}", "-cp", self.classes)
+        process = await asyncio.create_subprocess_exec(
+            *command, "millrace.PlainEngine", str(round(self.record_s * 1e9))
+        )
+        try:
+            self.failed.set_result(f"the engine has ended with status {await process.wait()}")
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+
+
+@pytest.fixture(scope="module")
+def plain_engine(tmp_path_factory: pytest.TempPathFactory) -> type[PlainEngine]:
+    """Compile what all engines have in common, and the engine of one thread."""
+    if shutil.which("javac") is None:
+        pytest.skip("no javac on this machine")
+    PlainEngine.classes = tmp_path_factory.mktemp("classes")
+    own = Path(__file__).parents[1] / "support" / "plain_engine" / "PlainEngine.java"
+    sources = map(str, [*(SOURCES / "millrace").glob("*.java"), own])
+    command = ["javac", "-nowarn", "-proc:none", "-d", str(PlainEngine.classes), *sources]
+    subprocess.run(command, check=True, timeout=200)
+    return PlainEngine
+
+
+def outcome_of(
+    folder: Path,
+    drain_s: float = 60.0,
+    engine_type: type[ScriptedEngine] = ScriptedEngine,
+    settings: Mapping[str, str | int | float] | None = None,
+    **how: object,
+) -> tuple[DrainedRun, list[str]]:
     stages: list[str] = []
 
     @asynccontextmanager
@@ -132,10 +181,11 @@ def outcome_of(folder: Path, drain_s: float = 60.0, **how: object) -> tuple[Drai
         stages.append("ended")
 
     async def run() -> DrainedRun:
-        job = EngineJob("run", "replay", TOPOLOGY, PLACES, {"n1": "127.0.0.1", "n2": "127.0.0.2"}, folder)
+        addresses = {"n1": "127.0.0.1", "n2": "127.0.0.2"}
+        job = EngineJob("run", "replay", TOPOLOGY, PLACES, addresses, folder, settings or {})
         job.write_properties()
         reports = Reports(folder / REPORTS, "run", TOPOLOGY)
-        async with ScriptedEngine(job, stages, **how) as engine:  # type: ignore[arg-type]
+        async with engine_type(job, stages, **how) as engine:  # type: ignore[arg-type]
             limits = RunLimits(None, [])
             return await conduct(
                 job, engine, reports, limits, in_interval(), 0.1, 0.2, drain_s, lambda stage, _: stages.append(stage)
@@ -176,6 +226,7 @@ def test_a_run_passes_all_stages_from_opening_executors_to_collecting_answers(tm
             "^the topology has not drained, .*: executors have not reported since the end of the sources$",
         ),
         ({"lost": 1}, r"^the topology has not drained, .*: 1 of 9 rows from source\[0\] to sink$"),
+        ({"stuck": 2}, r"^the topology has not drained, .*: 2 of 11 records of source\[0\] are not emitted$"),
     ],
 )
 def test_a_failure_of_the_engine_fails_the_run_with_its_cause(
@@ -193,6 +244,22 @@ def test_a_topology_that_has_not_drained_in_time_is_given_up_without_an_answer(t
     assert outcome.left.waiting["sink"] == outcome.left.rows == 1
     assert outcome.left.emitted_records == 9
     assert "collecting answers" not in stages
+
+
+@pytest.mark.parametrize("selectivity", [1.0, 2.0, 0.5])
+def test_a_late_source_emits_what_was_due_after_the_measured_interval(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plain_engine: type[PlainEngine], selectivity: float
+) -> None:
+    monkeypatch.setitem(PLACES, "sink[0]", Slot("n1", 0))
+    monkeypatch.setattr(plain_engine, "record_s", 0.02)  # 0.6 s for all, which are due within 0.3 s
+    count = write_due(Constant(tuples_per_s=100).schedule(), 0.3, tmp_path / "due")
+    stream = {"selectivity": selectivity, "payload": 8, "keys": "1"}
+    replay = {f"component.0.replay.0.{key}": value for key, value in stream.items()}
+    outcome, _ = outcome_of(tmp_path, engine_type=plain_engine, settings={"due": "due", "seed": 1, **replay})
+    assert outcome.drained
+    assert outcome.left.emitted_records == outcome.left.due_records == count
+    assert outcome.positions == {"source[0]": count}
+    assert outcome.times.drained_ns - outcome.times.start_ns >= count * 20_000_000
 
 
 def test_executors_that_do_not_open_fail_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

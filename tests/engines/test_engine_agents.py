@@ -6,19 +6,24 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pyarrow.parquet as pq
 import pytest
+from counter_replay import CounterReplay
+from trees import meters
 
 from agents.collected_traces import collect
-from agents.protocol import Equip, Equipped, Finish, Finished, Lines, Program, Slot, Write
+from agents.power.reader import ROOT_VARIABLE
+from agents.protocol import Equip, Equipped, Finish, Finished, IdleBaseline, Lines, Program, Slot, Write
 from controller.coordinator.interfaces import Offset
 from controller.nodes import agent_channel
 from controller.nodes.agents import Agents, RunNode
+from controller.nodes.local_nodes import LocalNode
 from controller.nodes.transport import LoopbackTransport
 from engines.engine_agents import EngineAgents
 from engines.installation import Engine
@@ -157,6 +162,64 @@ def test_commands_have_the_times_of_nodes_and_reports_answers_logs_and_traces_ar
     assert ended.clocks.current("n2").offset_ns == lagging.offset_ns
     assert [path.name for path in (job.folder.parents[1] / "work-n1" / "engines").iterdir()] == ["jars"]
     assert not processes_in(job.folder.parents[1])
+
+
+@pytest.fixture
+def metered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Give this host a package that draws 30 W."""
+    zone = "intel-rapl:0"
+    root = meters.plant(tmp_path / "root", meters.zone(zone, "package-0"))
+    monkeypatch.setenv(ROOT_VARIABLE, str(root))
+    counter = f"{meters.POWERCAP}/{zone}/energy_uj"
+    with CounterReplay(root, {counter: (30.0, 30.0, 1.0, meters.RANGE_61 + 61)}):
+        yield
+
+
+@pytest.mark.usefixtures("metered")
+def test_machines_are_metered_before_the_start_and_after_the_end_also_those_that_the_placement_leaves_idle(
+    job: EngineJob, tmp_path: Path
+) -> None:
+    (tmp_path / "work-n3").mkdir()
+    transport = LoopbackTransport(tmp_path / "n3", ("env", f"MILLRACE_WORK={tmp_path / 'work-n3'}"))
+    machines = {**job.machines, "n3": RunNode("127.0.0.4", transport)}
+    job = replace(job, machines=machines, sensors=("power",))
+
+    async def run() -> tuple[list[float | None], EngineAgents]:
+        async with agents_of(job) as started:
+            watts = [(await started.meter_idle("n3", 0.0, 0.6)).watts]
+            await started.start([program(job, node, ORPHANS) for node in ("n1", "n2")], {})
+            await started.go([time.monotonic_ns() + 10**9] * 3)
+            await started.mark("measure_start")
+            await started.end()
+            watts += [(await started.meter_idle(node, 0.0, 0.6)).watts for node in machines]
+        return watts, started
+
+    watts, ended = asyncio.run(run())
+    assert watts == pytest.approx([30.0] * 4, rel=0.2)
+    collect(ended.traces, tmp_path / "tables")
+    rows = {table: pq.read_table(tmp_path / "tables" / f"{table}.parquet").to_pylist() for table in ("power", "event")}
+    assert {row["node"] for row in rows["power"]} == {"n1", "n2", "n3"}
+    assert {row["node"] for row in rows["event"] if row["kind"] == "measure_start"} == {"n1", "n2", "n3"}
+    assert list((tmp_path / "work-n1" / "engines").iterdir())
+    assert not (tmp_path / "work-n3" / "engines").exists()
+    assert not processes_in(tmp_path)
+
+
+@pytest.mark.usefixtures("metered")
+def test_this_host_is_metered_by_the_agent_beside_the_controller_and_emulated_nodes_are_not(job: EngineJob) -> None:
+    try:
+        check_sandbox()
+    except UnfitError as error:
+        pytest.skip(str(error))
+    emulated = LocalNode("10.77.0.1", Path("/run/netns/mr-1"))
+
+    async def run() -> list[IdleBaseline]:
+        async with agents_of(replace(job, machines={}, nodes={"n2": emulated})) as started:
+            return [await started.meter_idle(node, 0.0, 0.6) for node in ("n1", "n2")]
+
+    here, there = asyncio.run(run())
+    assert here.watts == pytest.approx(30.0, rel=0.2)
+    assert (there.watts, there.reason) == (None, "an emulated node's energy follows a model, and nothing is measured")
 
 
 def test_an_answer_to_an_earlier_command_is_not_taken_for_the_expected_one(job: EngineJob) -> None:

@@ -1,14 +1,15 @@
-"""Streams and groupings on Flink: every row arrives where its grouping sends it, and nowhere else."""
+"""Streams and groupings on Flink: every row arrives where its grouping sends it, also of sources that are late."""
 
 import asyncio
 from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from package_install import skipping_without_jars
 
 from agents.protocol import Slot
-from engines.conducting import conduct, write_due
+from engines.conducting import DrainedRun, conduct, write_due
 from engines.flink.processes import FlinkProcesses
 from engines.installation import install
 from engines.job import REPORTS, EngineJob
@@ -16,6 +17,7 @@ from engines.limits import RunLimits
 from engines.load import ComponentLoad, LoadDocument, StreamLoad, replay_settings, replayed
 from engines.programs import engine_jar
 from engines.reports import Reports
+from inventory.times import NS
 from workloads.rates import Constant
 from workloads.topology import Component, Executor, Input, Topology
 
@@ -56,24 +58,34 @@ def rows(reports: Reports, stream: str, target: str) -> list[int]:
     return received
 
 
-def test_every_row_arrives_where_its_grouping_sends_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("operations", [0.0, 5e7], ids=["in time", "late"])
+def test_every_row_arrives_where_its_grouping_sends_it(tmp_path: Path, operations: float) -> None:
     with skipping_without_jars():
         engine = install("flink", print)
-    topology = replayed(LOAD)
+    source = replace(LOAD.components["source"], operations=operations)
+    load = replace(LOAD, components={**LOAD.components, "source": source})
+    topology = replayed(load)
     places = {executor.name: Slot(f"n{executor.index + 1}", 0) for executor in topology.executors}
-    write_due(Constant(tuples_per_s=RECORDS / SECONDS).schedule(), SECONDS, tmp_path / "due")
-    settings = {**replay_settings(LOAD), "due": str(tmp_path / "due"), "seed": 1}
+    schedule = Constant(tuples_per_s=RECORDS / SECONDS).schedule()
+    # Without the record that is due at the end of the interval.
+    assert write_due(schedule, SECONDS - 0.01, tmp_path / "due") == RECORDS
+    settings = {**replay_settings(load), "due": str(tmp_path / "due"), "seed": 1}
     addresses = {"n1": "127.0.0.2", "n2": "127.0.0.3"}
     job = EngineJob("run", "replay", topology, places, addresses, tmp_path, settings)
     job.write_properties()
     reports = Reports(tmp_path / REPORTS, "run", topology)
 
-    async def run() -> None:
+    async def run() -> DrainedRun:
         async with FlinkProcesses(job, engine, engine_jar(engine, print)) as processes:
-            limits, seconds = RunLimits(None, []), (0.5, SECONDS - 0.5, 60.0)
-            await conduct(job, processes, reports, limits, nullcontext(), *seconds, lambda stage, left_s: None)
+            await processes.place()
+            limits, seconds = RunLimits(None, []), (0.5, SECONDS - 0.5, 300.0)
+            return await conduct(job, processes, reports, limits, nullcontext(), *seconds, lambda stage, left_s: None)
 
-    asyncio.run(run())
+    outcome = asyncio.run(run())
+    assert outcome.drained
+    assert outcome.left.emitted_records == outcome.left.due_records == RECORDS
+    if operations:
+        assert any((totals.late_ns or 0) > NS // 10 for totals in reports.totals.values())
     assert rows(reports, "default", "work") == [RECORDS / 2, RECORDS / 2]
     assert sum(rows(reports, "default", "both")) == sum(rows(reports, "default", "keyed")) == 2 * RECORDS
     assert rows(reports, LATE, "both") == [RECORDS, 0]

@@ -20,13 +20,13 @@ TOPOLOGY = Topology(
     ),
 )
 
-SOURCE = ["open\t10\tsource[0]", "sent\t1000\tsource[0]\tdefault\t5", "totals\t1000\tsource[0]\t0\t7\t6\t900"]
+SOURCE = ["open\t10\tsource[0]", "sent\t1000\tsource[0]\tdefault\t5", "totals\t1000\tsource[0]\t0\t5\t7\t6\t900"]
 SINK = [
     "open\t10\tsink[0]",
     "open\t11\tsink[1]",
     "channel\t1000\tsink[0]\tsource[0]\tdefault\t5",
     "latency\t1000\tsink[0]\t1023\t5",
-    "totals\t1000\tsink[0]\t5\t\t\t400",
+    "totals\t1000\tsink[0]\t5\t\t\t\t400",
 ]
 
 
@@ -46,7 +46,9 @@ def test_totals_become_rows_of_differences_and_channels_belong_to_the_sender(fol
     write(folder, "n-1-0-77.tsv", SOURCE)
     write(folder, "n2-1-12.tsv", SINK)
     reports.read()
-    write(folder, "n2-1-12.tsv", ["channel\t2000\tsink[0]\tsource[0]\tdefault\t9", "totals\t2000\tsink[0]\t9\t\t\t500"])
+    write(
+        folder, "n2-1-12.tsv", ["channel\t2000\tsink[0]\tsource[0]\tdefault\t9", "totals\t2000\tsink[0]\t9\t\t\t\t500"]
+    )
     reports.read()
     reports.close()
     collect([tmp_path / "streams"], tmp_path / "traces")
@@ -68,16 +70,23 @@ def test_totals_become_rows_of_differences_and_channels_belong_to_the_sender(fol
     assert reports.pids == {Slot("n-1", 0): 77, Slot("n2", 1): 12}
 
 
-def test_a_topology_is_drained_when_every_row_has_arrived_everywhere_and_is_processed(folder: Path) -> None:
+def test_a_topology_is_drained_when_all_records_are_emitted_and_all_rows_processed(folder: Path) -> None:
     reports = Reports(folder, "run", TOPOLOGY)
     write(folder, "n1-0-1.tsv", SOURCE)
     write(folder, "n2-0-2.tsv", SINK)
     reports.read()
+    assert list(missing_rows(TOPOLOGY, reports)) == [
+        "1 of 6 records of source[0] are not emitted",
+        "5 of 10 rows from source[0] to sink",
+    ]
+    # The last record has no row.
+    write(folder, "n1-0-1.tsv", ["totals\t2000\tsource[0]\t0\t6\t7\t6\t900"])
+    reports.read()
     assert list(missing_rows(TOPOLOGY, reports)) == ["5 of 10 rows from source[0] to sink"]
-    write(folder, "n2-0-2.tsv", ["channel\t2000\tsink[1]\tsource[0]\tdefault\t5", "totals\t2000\tsink[1]\t4\t\t\t1"])
+    write(folder, "n2-0-2.tsv", ["channel\t2000\tsink[1]\tsource[0]\tdefault\t5", "totals\t2000\tsink[1]\t4\t\t\t\t1"])
     reports.read()
     assert list(missing_rows(TOPOLOGY, reports)) == ["1 of 5 rows at sink[1] are not processed"]
-    write(folder, "n2-0-2.tsv", ["totals\t3000\tsink[1]\t5\t\t\t1"])
+    write(folder, "n2-0-2.tsv", ["totals\t3000\tsink[1]\t5\t\t\t\t1"])
     reports.read()
     assert list(missing_rows(TOPOLOGY, reports)) == []
 
@@ -87,7 +96,7 @@ def test_a_line_is_read_when_it_is_complete(folder: Path) -> None:
     path = folder / "n1-0-1.tsv"
     path.write_text("open\t10\tsource[0]\ntotals\t10")
     assert reports.read() == 1
-    path.write_text("open\t10\tsource[0]\ntotals\t1000\tsource[0]\t0\t7\t6\t900\n")
+    path.write_text("open\t10\tsource[0]\ntotals\t1000\tsource[0]\t0\t5\t7\t6\t900\n")
     assert reports.read() == 1
     assert reports.totals["source[0]"].cpu_ns == 900
 
@@ -101,7 +110,7 @@ def test_a_worker_that_was_started_again_fails_the_run(folder: Path) -> None:
         reports.read()
 
 
-@pytest.mark.parametrize("line", ["totals\t1", "nonsense\t1\tx", "totals\tx\tsource[0]\t0\t\t\t0", ""])
+@pytest.mark.parametrize("line", ["totals\t1", "nonsense\t1\tx", "totals\tx\tsource[0]\t0\t\t\t\t0", ""])
 def test_a_line_of_another_kind_fails_the_run(folder: Path, line: str) -> None:
     reports = Reports(folder, "run", TOPOLOGY)
     write(folder, "n1-0-1.tsv", [line])

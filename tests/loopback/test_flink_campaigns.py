@@ -13,10 +13,14 @@ from typing import Any
 import psutil
 import pyarrow.parquet
 import pytest
+from counter_replay import CounterReplay
 from package_install import skipping_without_jars
+from trees import meters
 
+from agents.power.reader import ROOT_VARIABLE
 from controller.host.process_identity import ProcessIdentity
 from engines.selection import install_engine
+from inventory.times import NS
 
 pytestmark = [pytest.mark.flink, pytest.mark.loopback]
 
@@ -97,6 +101,50 @@ def test_wordcount_follows_two_placements_and_is_suspect_beside_other_processes(
     busy = pyarrow.parquet.read_table(last / "executor.parquet").to_pylist()
     assert {row["executor"] for row in busy if row["busy_ns"]} == set(places)
     workspace.wait_until_no_process()
+
+
+def test_energy_is_metered_and_attributed_as_on_agents(
+    workspace: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    zone = "intel-rapl:0"
+    root = meters.plant(tmp_path / "root", meters.zone(zone, "package-0"))
+    monkeypatch.setenv(ROOT_VARIABLE, str(root))
+    counter = f"{meters.POWERCAP}/{zone}/energy_uj"
+    agenda = workspace.agenda(
+        engine="flink",
+        workloads=[WORKLOAD],
+        schedulers=["even"],
+        duration_s=4,
+        sensors=["cpu", "memory", "power"],
+        idle={"settle_s": 0.2, "measure_s": 1.2},
+    )
+    with CounterReplay(root, {counter: (30.0, 90.0, 0.1, meters.RANGE_61 + 61)}) as replay:
+        outcome = workspace.run("run", agenda)
+    assert outcome.status == 0, outcome
+    ((name, run),) = workspace.results().items()
+    energy = run["measured"]["energy"]
+    assert (energy["sources"], energy["modelled"], energy["reason"]) == (["rapl"], False, None)
+    (machine,) = energy["machines"]
+    assert machine["nodes"] == ["n1", "n2"]
+    traces = workspace.campaign / "runs" / name / "traces"
+    tables = {
+        table: pyarrow.parquet.read_table(traces / f"{table}.parquet").to_pylist() for table in ("event", "power")
+    }
+    marks = {(row["node"], row["kind"]): row["t_ns"] for row in tables["event"]}
+    edges = [marks["n1", kind] for kind in ("measure_start", "measure_end")]
+    least, most = replay.joules_between(counter, *edges)
+    assert least - energy["bound_joules"] <= energy["joules"] <= most + energy["bound_joules"]
+    # Marks of the sensors follow those of the executors.
+    for edge, kind in zip(edges, ("measure_start_ns", "measure_end_ns"), strict=True):
+        assert 0 <= edge - run["times"][kind] < 2 * NS
+    assert {row["node"] for row in tables["power"]} == {"n1"}
+    for when in ("before", "after"):
+        assert machine["idle"][when]["watts"] == pytest.approx(60.0, rel=0.3)
+    assert machine["net_joules"] == pytest.approx(machine["joules"] - machine["idle_joules"])
+    assert sum(energy["consumers"].values()) == pytest.approx(energy["joules"], rel=1e-3)
+    assert {each["executor"] for each in machine["executors"]} == set(run["engine"]["places"])
+    assert energy["tuples"] == pytest.approx(run["measured"]["sink_tuples_per_s"] * 4, rel=0.2)
+    assert {"metering without workers", "starting Apache Flink"} < run["times"]["stages_s"].keys()
 
 
 def test_a_killed_job_manager_is_reported_and_its_run_tried_again(workspace: Any) -> None:

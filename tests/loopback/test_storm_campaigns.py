@@ -12,7 +12,9 @@ import psutil
 import pyarrow.parquet
 import pytest
 from package_install import skipping_without_jars
+from trees import meters
 
+from agents.power.reader import ROOT_VARIABLE
 from engines.selection import install_engine
 
 pytestmark = [pytest.mark.storm, pytest.mark.loopback]
@@ -220,6 +222,55 @@ def test_a_load_document_of_a_run_is_replayed_with_its_rows_bytes_and_cpu(worksp
     assert work["rows_per_s"] == pytest.approx(100, rel=0.1)
     # Storm's own work, waiting included, is added to that of the document.
     assert 400_000 < work["operations"] < 5_000_000
+
+
+def test_a_run_whose_sources_are_late_is_complete_and_has_modelled_energy(
+    workspace: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    declared = {
+        "source": "declared",
+        "operation_ns": 1.0,
+        "topology": {
+            "id": "chain",
+            "workers": 2,
+            "components": [
+                {"id": "source", "kind": "spout"},
+                {"id": "end", "kind": "bolt", "inputs": [{"from": "source"}]},
+            ],
+        },
+        "components": {
+            # Some 0.25 s per record, of which ten are due per second.
+            "source": {"operations": 150_000_000, "outputs": {"default": {"selectivity": 2, "bytes": 100}}},
+            "end": {"operations": 0},
+        },
+    }
+    (workspace.folder / "load.json").write_text(json.dumps(declared))
+    model = {"etc/millrace/power.yaml": "model: {p_s: 6, p_d: 9, kappa: 2.4, mape: 0.05}", "sys/devices/empty": ""}
+    root = meters.plant(tmp_path / "root", model)
+    (root / "proc").symlink_to("/proc")
+    monkeypatch.setenv(ROOT_VARIABLE, str(root))
+    rate = {"kind": "constant", "tuples_per_s": 10}
+    entry = {"name": "replay", "params": {"load": "load.json"}, "rate": rate}
+    agenda = workspace.agenda(
+        engine="storm", workloads=[entry], schedulers=["even"], warmup_s=1, duration_s=2, drain_s=300
+    )
+    outcome = workspace.run("run", agenda)
+    assert outcome.status == 0, outcome
+    (run,) = workspace.results().values()
+    assert run["status"] == "ok", run["reason"]
+    assert run["times"]["drained_ns"] - run["times"]["stopped_ns"] > 10**9
+    (folder,) = (workspace.campaign / "runs").iterdir()
+    assert total(folder, "throughput", "role", column="emitted")["spout",] == 31
+    assert total(folder, "throughput", "role", column="processed")["sink",] == 2 * 31
+    energy = run["measured"]["energy"]
+    assert (energy["sources"], energy["modelled"]) == (["model"], True)
+    events = pyarrow.parquet.read_table(folder / "traces" / "event.parquet").to_pylist()
+    marks = {row["kind"]: row["t_ns"] for row in events if row["node"] == "n1"}
+    seconds = (marks["measure_end"] - marks["measure_start"]) / 1e9
+    assert 6 - energy["bound_joules"] < energy["joules"] / seconds < 15 + energy["bound_joules"]
+    assert energy["idle_joules"] is None
+    (machine,) = energy["machines"]
+    assert machine["idle"]["before"]["reason"] == "its energy follows a model, and nothing is measured"
 
 
 def test_ctrl_c_twice_and_a_killed_controller_leave_no_process_of_storm(workspace: Any) -> None:

@@ -1,6 +1,7 @@
 """Online schedulers with one fault each, for `millrace check`; they are installed beside `bad_schedulers`."""
 
 # mypy: ignore-errors
+import os
 import subprocess
 from typing import ClassVar
 
@@ -35,6 +36,13 @@ class Broken(Online):
 
     def revise(self, problem, observation):
         return {}[observation.changes[0].node] if observation.changes else None
+
+
+class Dying(Online):
+    name = "bad-leaving"
+
+    def revise(self, problem, observation):
+        os._exit(7)
 
 
 class Identity(Online):

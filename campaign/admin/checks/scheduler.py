@@ -21,6 +21,7 @@ from campaign.admin.checks.trial import (
     CALL_S,
     Check,
     Trial,
+    TrialEndedError,
     TrialReporter,
     construction_error,
     first_difference,
@@ -28,7 +29,7 @@ from campaign.admin.checks.trial import (
 )
 from inventory.cluster import Cluster, ExistingWorker, Node
 from inventory.documents import to_plain
-from inventory.errors import InputError, MillraceError, RunError, UnfitError
+from inventory.errors import InputError, MillraceError, UnfitError
 from scheduler.online.validation import rhythm_of
 from scheduler.placement_file import make_placement_file
 from scheduler.problem import Needs, Problem
@@ -302,12 +303,17 @@ def check_scheduler(name: str) -> Iterator[Check]:
         return
     yield Check("interface", True, "it is a scheduler, and every parameter has a default")
     trials: list[Trial] = []
+    death = ""
     for seed, part in enumerate(PARTS, 1):
         try:
             trials.append(run_trial(["scheduler", name, part], seed))
-        except RunError as died:
-            yield Check(PLANS, False, str(died))
-            return
+        except TrialEndedError as died:
+            if PLANS not in died.trial.notes:
+                yield Check(PLANS, False, str(died))
+                return
+            # All plans are made; it has died in a revision.
+            death = death or str(died)
+            trials.append(died.trial)
         if trials[-1].calling or trials[-1].faults:
             break
     first = trials[0]
@@ -319,7 +325,7 @@ def check_scheduler(name: str) -> Iterator[Check]:
         yield _unless_overdue(check, first.fault_of(check), trials)
     if not hasattr(kind, "revise"):
         return
-    wrong = first.fault_of(REVISIONS)
+    wrong = first.fault_of(REVISIONS) or death
     yield _unless_overdue(REVISIONS, wrong, trials, first.notes.get(REVISIONS, ""))
     for check in (ENCODING, REPLAY, OBSERVED):
         if wrong:

@@ -142,11 +142,19 @@ def first_difference(trials: Sequence[Trial]) -> tuple[str, str, str] | None:
     return None
 
 
+class TrialEndedError(RunError):
+    """The process of a trial has died; `trial` has what it had reported."""
+
+    def __init__(self, message: str, trial: Trial) -> None:
+        super().__init__(message)
+        self.trial = trial
+
+
 def run_trial(arguments: Sequence[str], hash_seed: int) -> Trial:
     """Test a plug-in with `python -m campaign.admin.checks.process ARGUMENTS`.
 
     Raises:
-        RunError: the process died.
+        TrialEndedError: the process died.
     """
     with tempfile.TemporaryFile("w+", errors="replace") as log:
         process = subprocess.Popen(
@@ -194,13 +202,14 @@ def _read_trial(process: "subprocess.Popen[bytes]", log: IO[str]) -> Trial:
     if not lines.ended:
         if trial.calling:
             return trial
-        raise RunError(f"the process of the check has reported nothing for {START_S:g} s")
+        raise TrialEndedError(f"the process of the check has reported nothing for {START_S:g} s", trial)
     process.wait()
     log.seek(0)
     lines_left = log.read()[-MAX_LOG_CHARACTERS:].strip().splitlines()
-    raise RunError(
-        f"the process of the check ended with status {process.returncode}{where}: {' '.join(lines_left[-1:])}"
-    )
+    # The call neither returns nor takes too long.
+    trial.calling = ""
+    said = f": {lines_left[-1]}" if lines_left else ""
+    raise TrialEndedError(f"the process of the check ended with status {process.returncode}{where}{said}", trial)
 
 
 class _Lines:

@@ -9,14 +9,22 @@ from typing import Any
 
 from analysis.records.file_types import OK, ExecutorMove, RunRecord
 from campaign.admin.checks.operator_trial import ANSWER, INPUT, OPERATORS, PURE, RESTORE, SNAPSHOT
-from campaign.admin.checks.trial import CALL_S, Check, Trial, construction_error, first_difference, run_trial
+from campaign.admin.checks.trial import (
+    CALL_S,
+    Check,
+    Trial,
+    TrialEndedError,
+    construction_error,
+    first_difference,
+    run_trial,
+)
 from campaign.display.terminal import Settings
 from campaign.results.live_file import FINISHED
 from campaign.results.result_store import ResultStore
 from campaign.runner.open_campaign import Opened, new, select_backend
 from campaign.runner.run_campaign import execute_runs
 from controller.nodes.backend import CommandLineCallbacks
-from inventory.errors import RunError, UnfitError
+from inventory.errors import UnfitError
 from inventory.plugins import load_plugin
 from workloads.topology import ACKER
 from workloads.workload import GROUP, load_workload
@@ -53,8 +61,8 @@ def check_workload(name: str, settings: Settings, operator: CommandLineCallbacks
         for seed in HASH_SEEDS:
             try:
                 trials.append(run_trial(["workload", name, folder], seed))
-            except RunError as died:
-                yield Check(OPERATORS, False, str(died))
+            except TrialEndedError as died:
+                yield Check(OPERATORS if INPUT in died.trial.notes else INPUT, False, str(died))
                 return
             if trials[-1].calling or trials[-1].faults:
                 break

@@ -11,8 +11,8 @@ import java.util.concurrent.locks.LockSupport;
  * <p>The times are those of this node's clock. Where it is not the controller's, `go` changes as the two drift apart.
  */
 public final class Control {
-    /** Times on the monotonic clock: start of sources, measured interval, end of sources. */
-    public record Times(long startNs, long measureStartNs, long measureEndNs, long stopNs) { }
+    /** Times on the monotonic clock: start of sources, begin and end of the measured interval. */
+    public record Times(long startNs, long measureStartNs, long measureEndNs) { }
 
     private static volatile Times times;
 
@@ -36,7 +36,7 @@ public final class Control {
         Path go = folder.resolve("control").resolve("go");
         if (Files.exists(go)) {
             String[] parts = Files.readString(go).trim().split(" ");
-            times = new Times(Long.parseLong(parts[0]), Long.parseLong(parts[1]), Long.parseLong(parts[2]), Long.parseLong(parts[3]));
+            times = new Times(Long.parseLong(parts[0]), Long.parseLong(parts[1]), Long.parseLong(parts[2]));
         }
     }
 

@@ -10,8 +10,8 @@ import java.nio.channels.FileChannel;
  * Emits an executor's records when they are due.
  *
  * <p>The file of due times has one whole number per record of all sources together: nanoseconds after their start, 8 bytes,
- * little-endian. The records of source i of n are i, i + n, i + 2n and so on. Sources end after the last record of the file,
- * or when the time is over.
+ * little-endian. The records of source i of n are i, i + n, i + 2n and so on. The file ends with the measured interval, and
+ * sources end after its last record: one that is late still emits what was due.
  */
 public final class Due {
     private final Executor executor;
@@ -48,11 +48,7 @@ public final class Due {
         if (go == null) {
             return 1_000_000;
         }
-        long now = System.nanoTime();
-        if (position == own || now >= go.stopNs()) {
-            return -1;
-        }
-        return Math.max(0, go.startNs() + time(position) - now);
+        return position == own ? -1 : Math.max(0, go.startNs() + time(position) - System.nanoTime());
     }
 
     /** Emit the next record; only call it when one is due. */
@@ -65,6 +61,11 @@ public final class Due {
     /** Return when the next record is due, in nanoseconds after the start of the sources: nodes have clocks of their own. */
     public long dueNs() {
         return time(position);
+    }
+
+    /** Return the number of own records that have been emitted. */
+    long records() {
+        return position;
     }
 
     long lateNs() {

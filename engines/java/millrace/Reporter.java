@@ -18,8 +18,9 @@ import java.util.concurrent.CopyOnWriteArrayList;
  *
  * <p>A line has a kind, a time of the monotonic clock in nanoseconds, and fields, separated by tabs:
  * {@code open executor}; {@code sent executor stream rows}, {@code channel target source stream rows} and
- * {@code latency executor bucket_ns count} if they have changed; then {@code totals executor processed late due cpu_ns}, with
- * an empty text for what there is not; {@code finished}; {@code failed text}.
+ * {@code latency executor bucket_ns count} if they have changed; then
+ * {@code totals executor processed records late due cpu_ns}, with an empty text for what there is not; {@code finished};
+ * {@code failed text}.
  */
 public final class Reporter {
     private static final long SECOND = 1_000_000_000L;
@@ -128,9 +129,12 @@ public final class Reporter {
     private synchronized void totals() throws IOException {
         StringBuilder lines = new StringBuilder();
         for (Executor executor : executors) {
-            // First what is processed, then what has arrived: nothing is processed that has not arrived.
+            // First what is processed, then what has arrived: nothing is processed that has not arrived. Records come
+            // before the rows that were sent for them, so that all rows of the last record are known with it.
             long now = System.nanoTime();
             long processed = executor.processed.get();
+            Due due = executor.due;
+            String records = due == null ? "" : Long.toString(due.records());
             String begin = "\t" + now + "\t" + executor.name + "\t";
             for (Executor.Channel channel : executor.channels.values()) {
                 long rows = channel.rows.get();
@@ -151,8 +155,8 @@ public final class Reporter {
                     lines.append("latency").append(begin).append(Buckets.highest(bucket)).append('\t').append(count).append('\n');
                 }
             }
-            Due due = executor.due;
-            lines.append("totals").append(begin).append(processed).append('\t').append(due == null ? "" : due.lateNs());
+            lines.append("totals").append(begin).append(processed).append('\t').append(records);
+            lines.append('\t').append(due == null ? "" : due.lateNs());
             lines.append('\t').append(due == null ? "" : due.count(now));
             lines.append('\t').append(threads.getThreadCpuTime(executor.thread)).append('\n');
         }
