@@ -14,7 +14,7 @@ from agents.protocol import Progress, Work
 from analysis.records.file_types import FAILED, OK
 from campaign.agenda.run_order import ordered_runs
 from campaign.display.progress import Display, LineProgress, Silence, decision_in_words, flow_in_words, view_for
-from campaign.results.live_file import LiveFile, duration_text, ms_in_words, write_live
+from campaign.results.live_file import OVERHEAD_S, LiveFile, duration_text, ms_in_words, write_live
 from controller.coordinator.event_log import EventLog, LiveDecision
 from controller.coordinator.live_metrics import LiveMetrics
 from controller.coordinator.rescheduling import DecisionNote
@@ -57,7 +57,7 @@ def test_draining_is_told_in_rows_left_and_their_rate(capsys: pytest.CaptureFixt
 def test_time_left_is_that_of_all_runs_at_first_and_shrinks_with_each() -> None:
     state = live_file()
     estimates = [state.time_left_s]
-    assert estimates[0] == pytest.approx(3 * (10 + 4))
+    assert estimates[0] == pytest.approx(3 * (10 + OVERHEAD_S))
     for left, run in zip((2, 1, 0), RUNS[1:], strict=True):
         state.start(run, 1, left)
         assert state.time_left_s <= estimates[-1]
@@ -70,7 +70,7 @@ def test_time_left_follows_the_runs_that_went_well() -> None:
     state = live_file(done=0)
     state.start(RUNS[0], 1, 3)
     state.end(FAILED)
-    assert state.time_left_s == pytest.approx(3 * (10 + 4))
+    assert state.time_left_s == pytest.approx(3 * (10 + OVERHEAD_S))
     state.start(RUNS[1], 1, 2)
     took = state.end(OK)
     assert state.time_left_s == pytest.approx(2 * took)
