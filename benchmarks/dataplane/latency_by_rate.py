@@ -6,7 +6,9 @@ Campaigns on this host, of which `--out` keeps the results; the second is left o
 (`millrace engine`):
 
 - `hop`, on agents: a source and a sink that does nothing, each with one executor;
-- `wordcount`, on agents, Storm and Flink: two executors of each component, those of index 0 at the first place.
+- `wordcount`, on agents, Storm and Flink: two executors of each component, those of index 0 at the first place. Bytewax
+  runs it outside of campaigns, in one process and in two, after its installation into a virtual environment; its
+  latencies are of all words, its CPU time is without its start.
 
 Sources follow their schedules, and a latency begins when a row is due. The tables have medians of the repetitions, in
 ms, and the CPU time of worker processes in cores; `late` marks runs whose sources or queues fell behind. `--figure`
@@ -25,6 +27,8 @@ from statistics import median
 from typing import Any, NamedTuple
 
 import pyarrow.compute as pc
+from loopback import percentile
+from peers import bytewax_at_rate
 
 from analysis.records.file_types import RunRecord
 from campaign.results.open_results import Results
@@ -33,6 +37,8 @@ from engines.selection import AGENTS, ENGINES
 from workloads.workload import load_workload
 
 MILLRACE = Path(sys.executable).with_name("millrace")
+
+WARM_UP_S = 5
 
 WORKLOADS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "hop": ("linear", {"operators": 2, "tasks": 1, "workers": 2, "cost_us": 0.0, "tuple_bytes": 16}),
@@ -73,7 +79,7 @@ def agenda(label: str, engines: Sequence[str], options: argparse.Namespace) -> d
     return {
         "name": f"latency-{label}",
         "repetitions": options.repetitions,
-        "warmup_s": 5,
+        "warmup_s": WARM_UP_S,
         "duration_s": options.seconds,
         "checkpoint_s": 0,
         "sensors": ["cpu"],
@@ -115,16 +121,39 @@ def points(folder: Path, label: str) -> dict[tuple[str, int, str], Point]:
         runs[key].append(
             Point(latency.p50, latency.p95 or 0.0, latency.p99 or 0.0, cpu_cores(results, name, run), late)
         )
-    return {
-        key: Point(
-            median(point.p50 for point in each),
-            median(point.p95 for point in each),
-            median(point.p99 for point in each),
-            median(point.cpu for point in each),
-            any(point.late for point in each),
-        )
-        for key, each in runs.items()
-    }
+    return {key: medians(each) for key, each in runs.items()}
+
+
+def bytewax_points(options: argparse.Namespace, scratch: Path) -> dict[tuple[str, int, str], Point]:
+    """Return the same of Bytewax, whose CPU time at start, that of a run without rows, is subtracted."""
+    workload, params = WORKLOADS["wordcount"]
+    (text,) = load_workload(workload, params).prepare(scratch)
+    measured: dict[tuple[str, int, str], Point] = {}
+    for processes, place in enumerate(list(PLACES)[:2], 1):
+        idle = bytewax_at_rate(text.path, processes, 1, 0.0, 0.0, scratch).cpu_s
+        for rate in options.rates:
+            runs = []
+            for _ in range(options.repetitions):
+                with tempfile.TemporaryDirectory(dir=scratch) as folder:
+                    used = bytewax_at_rate(text.path, processes, rate, WARM_UP_S, options.seconds, Path(folder))
+                    values = sorted(int(line) / 1e6 for path in Path(folder).iterdir() for line in path.open())
+                cores = (used.cpu_s - idle) / (WARM_UP_S + options.seconds)
+                p50, p95, p99 = (percentile(values, share) for share in (0.5, 0.95, 0.99))
+                runs.append(Point(p50, p95, p99, cores, late=False))
+            measured["bytewax", rate, place] = medians(runs)
+            print(f"bytewax, {rate:,}/s, {place}: {measured['bytewax', rate, place]}", flush=True)
+    return measured
+
+
+def medians(runs: Sequence[Point]) -> Point:
+    """Return the medians of several runs."""
+    return Point(
+        median(point.p50 for point in runs),
+        median(point.p95 for point in runs),
+        median(point.p99 for point in runs),
+        median(point.cpu for point in runs),
+        any(point.late for point in runs),
+    )
 
 
 def table(label: str, found: Mapping[tuple[str, int, str], Point]) -> str:
@@ -161,22 +190,25 @@ def main() -> int:
     """Run the campaigns, and print their tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workload", nargs="*", choices=WORKLOADS, default=list(WORKLOADS))
-    parser.add_argument("--engines", nargs="*", help="of wordcount (default: agents, and the engines installed)")
+    parser.add_argument("--engines", nargs="*", help="of wordcount (default: agents, engines installed, bytewax)")
     parser.add_argument("--rates", type=int, nargs="*", default=[50, 400, 4_000, 16_000], help="rows/s of all sources")
     parser.add_argument("--repetitions", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=8.0, help="measured per run")
     parser.add_argument("--out", type=Path, help="folder that keeps the results")
     parser.add_argument("--figure", type=Path, help="write the figure of wordcount to this SVG file")
     options = parser.parse_args()
-    available = [AGENTS, *(name for name, kind in ENGINES.items() if installed(kind.jars) is not None)]
+    if options.engines is None:
+        options.engines = [AGENTS, *(n for n, kind in ENGINES.items() if installed(kind.jars) is not None), "bytewax"]
     with tempfile.TemporaryDirectory(prefix="millrace-latency-") as scratch:
         for label in options.workload:
-            engines = [AGENTS] if label == "hop" else options.engines or available
+            engines = [AGENTS] if label == "hop" else [each for each in options.engines if each != "bytewax"]
             path = Path(scratch) / f"{label}.json"
             path.write_text(json.dumps(agenda(label, engines, options)), encoding="utf-8")
             out = options.out or Path(scratch)
             subprocess.run([MILLRACE, "run", path, "--no-report", "--out", out], check=True)
             found = points(max((out / f"latency-{label}").glob("2*")), label)
+            if label == "wordcount" and "bytewax" in options.engines:
+                found |= bytewax_points(options, Path(scratch))
             print(f"\n{table(label, found)}\n", flush=True)
             if options.figure is not None and label == "wordcount":
                 draw(found, options.figure)

@@ -150,6 +150,24 @@ def bytewax(text: Path, kind: str, processes: int, loops: int) -> Used:
     return measured(command, variables)
 
 
+def bytewax_at_rate(text: Path, processes: int, rate: int, warm_up_s: float, seconds: float, folder: Path) -> Used:
+    """Run `bytewax_rate_flow.py` for `seconds` after a warm-up; its latencies are in files of `folder`."""
+    python = environment("bytewax", BYTEWAX) / "bin/python"
+    command: list[str | Path] = [python, "-m", "bytewax.testing", "bytewax_rate_flow:flow", "-p", str(processes)]
+    variables = {
+        "MILLRACE_BENCH_TEXT": str(text),
+        "MILLRACE_BENCH_PARTITIONS": str(processes),
+        "MILLRACE_BENCH_RATE": str(rate),
+        # Processes take a second to start.
+        "MILLRACE_BENCH_START_NS": str(time.monotonic_ns() + 3 * 10**9),
+        "MILLRACE_BENCH_WARM_UP_S": str(warm_up_s),
+        "MILLRACE_BENCH_SECONDS": str(warm_up_s + seconds),
+        "MILLRACE_BENCH_LATENCIES": str(folder),
+        "PYTHONPATH": str(HERE),
+    }
+    return measured(command, variables)
+
+
 def pathway(text: Path, processes: int, loops: int, folder: Path) -> Used:
     """Run `pathway_flow.py`, whose processes share the files of a folder: `loops` times the text."""
     texts = folder / f"pathway-{loops}"

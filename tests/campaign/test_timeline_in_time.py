@@ -20,7 +20,7 @@ TEN = Constant(10)
 
 def edges_s(rate: Rate = TEN, stopped_s: float = 35.02, windows: list[Window] = WINDOWS) -> set[float]:
     """Return the edges of a run with a warm-up of 5 s and 30 s measured."""
-    conditions = CampaignConditions("c", 5.0, 30.0, 30.0, (), None, 0.0, False, 1, False, None, windows, 0)
+    conditions = CampaignConditions("c", 5.0, 30.0, 30.0, (), None, 0.0, False, 1, False, None, windows, 0, "adaptive")
     return conditions.edges_s(rate, stopped_s)
 
 
