@@ -69,7 +69,7 @@ class Cost(Struct, frozen=True, forbid_unknown_fields=True):
 
     Attributes:
         inter_node_edges: communicating pairs on different nodes.
-        inter_node_tuples_per_s: observed tuples/s between nodes; None when nothing was observed.
+        inter_node_tuples_per_s: tuples/s between nodes, observed or derived; None when neither is known.
         inter_worker_edges: communicating pairs on one node, in different workers.
         nodes_used: nodes that hold at least one executor.
         slots_used: slots that hold at least one executor.

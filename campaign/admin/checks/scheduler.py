@@ -306,6 +306,7 @@ def check_scheduler(name: str) -> Iterator[Check]:
 
     Raises:
         InputError: no such scheduler.
+        UnfitError: two packages have one of that name.
     """
     find_plugin(GROUP, name)
     interface = check_interface("scheduler", name, "it is a scheduler, and every parameter has a default")

@@ -43,7 +43,7 @@ def check_workload(name: str, settings: Settings, operator: CommandLineCallbacks
 
     Raises:
         InputError: no such workload.
-        UnfitError: this host cannot run it.
+        UnfitError: two packages have one of that name, or this host cannot run it.
         KeyboardInterrupt: the run was interrupted.
     """
     find_plugin(GROUP, name)
