@@ -12,13 +12,15 @@ from typing import Annotated
 from msgspec import Meta
 from msgspec.structs import replace
 
-from engines.load import ComponentLoad, LoadDocument, StreamLoad, checked_load, read_load
+from engines.load import ComponentLoad, LoadDocument, StreamLoad, checked_load, load_document, read_load
+from inventory.documents import Located, read
 from inventory.errors import InputError
-from workloads.derived_traffic import TupleCost
+from workloads.derived_traffic import TupleCost, derived_traffic
 from workloads.operators import Operator
 from workloads.synthetic.from_topology import DeclaredLoad as SyntheticLoad
 from workloads.synthetic.from_topology import FromTopology, FromTopologyParams
 from workloads.topology import ACKER, DEFAULT_STREAM, Component, Input, Topology
+from workloads.traffic import Traffic
 from workloads.workload import Answer, PreparedInput, Verdict
 
 EXAMPLE = LoadDocument(
@@ -117,6 +119,30 @@ class ReplayWorkload:
     def compare(self, answer: Answer, reference: Answer) -> Verdict:
         """Compare sink by sink."""
         return self._synthetic.compare(answer, reference)
+
+
+def derived_load(path: str, records_per_s: float | None) -> tuple[Located[Topology], Located[Traffic]]:
+    """Return the topology of a load document, and its traffic and loads as a replay on Millrace's agents has them.
+
+    Args:
+        path: the file.
+        records_per_s: rate of all sources together; None: that of the document.
+
+    Raises:
+        InputError: the document is invalid, has what agents cannot replay, or has no rate of a source.
+    """
+    located = load_document(read(path))
+    load, components = located.value, located.origin / "components"
+    if records_per_s is None:
+        records_per_s = 0.0
+        for source in (component.id for component in load.topology.components if component.kind == "spout"):
+            rate = load.components[source].rows_per_s
+            if rate is None:
+                raise (components / source).error("rows_per_s is missing; give the rate of all sources: --rate N")
+            records_per_s += rate
+    workload = ReplayWorkload(ReplayParams(path))
+    traffic = derived_traffic(workload.topology(), records_per_s, workload.costs(), workload.key_shares())
+    return Located(load.topology, located.origin / "topology"), Located(traffic, components)
 
 
 def synthetic(load: LoadDocument) -> FromTopologyParams:

@@ -185,6 +185,11 @@ def cluster_from_document(document: Document) -> Located[Cluster]:
     addresses: dict[str, str] = {}
     for at, node in enumerate(cluster.nodes):
         here = origin / "nodes" / at
+        if address := _ipv6_address(node.id):
+            raise (here / "id").error(
+                f"{node.id!r} is an IPv6 address, which cannot be a node's name, because names are used in file names; "
+                f"give the node a name: n1 ansible_host={address} (in a cluster file id and address)"
+            )
         if node.id in seen:
             raise (here / "id").error(f"two nodes are called {node.id!r}")
         seen.add(node.id)
@@ -199,6 +204,15 @@ def cluster_from_document(document: Document) -> Located[Cluster]:
     _check_links(origin, cluster)
     _check_existing(origin, cluster)
     return Located(cluster, origin)
+
+
+def _ipv6_address(name: str) -> str:
+    """Return the IPv6 address that a name is, without brackets; an empty text for any other name."""
+    try:
+        address = ipaddress.ip_address(name.strip("[]"))
+    except ValueError:
+        return ""
+    return str(address) if address.version == 6 else ""
 
 
 def _counting_ports(node: Node, written: Mapping[str, object]) -> Node:

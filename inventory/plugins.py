@@ -43,6 +43,23 @@ def plugins(group: str) -> Mapping[str, EntryPoint]:
     return entries
 
 
+def find_plugin(group: str, name: str) -> EntryPoint:
+    """Return the entry point of the plug-in registered as `name`; it is not imported.
+
+    Raises:
+        InputError: no such name; the message gives the nearest one.
+        UnfitError: two installed packages register the same name.
+    """
+    entry = plugins(group).get(name)
+    if entry is None:
+        raise InputError(f"unknown {_kind(group)} {name!r}{nearest(name, plugins(group))}")
+    return entry
+
+
+def _kind(group: str) -> str:
+    return group.rpartition(".")[2].removesuffix("s")
+
+
 def load_plugin(group: str, name: str) -> Any:
     """Import and return the plug-in registered as `name`.
 
@@ -51,10 +68,7 @@ def load_plugin(group: str, name: str) -> Any:
         UnfitError: the plug-in is registered but cannot be imported, or its distribution has a package that is named
             like one of Millrace's own.
     """
-    kind = group.rpartition(".")[2].removesuffix("s")
-    entry = plugins(group).get(name)
-    if entry is None:
-        raise InputError(f"unknown {kind} {name!r}{nearest(name, plugins(group))}")
+    kind, entry = _kind(group), find_plugin(group, name)
     taken = _own_names_in(entry)
     if taken:
         raise UnfitError(

@@ -3,6 +3,7 @@
 The output is deterministic to the byte, and reading it gives the same document. See docs/reference/files.md.
 """
 
+import dataclasses
 from collections.abc import Mapping
 from math import isfinite
 from pathlib import Path
@@ -18,12 +19,14 @@ from inventory.power_index import LackingNodeError, power_index
 from scheduler.explain.alternatives import Why
 from scheduler.explain.best_known import BestKnown
 from scheduler.explain.explanation import Explanation, loads_by_node
-from scheduler.explain.worker_loads import loads_by_worker, overloaded_count
+from scheduler.explain.worker_loads import loads_by_worker, overloaded_count, undetermined_count
 from scheduler.problem import Aim, CommunicationSchedule, Placement, Plan, Problem, Slot, Status
 from scheduler.toolkit.cost import Cost, cost
 from scheduler.toolkit.objective import objective_value
 from scheduler.toolkit.slots import fewer_workers
+from workloads.derived_traffic import DERIVED
 from workloads.topology import Executor, Topology
+from workloads.traffic import Traffic
 
 
 class ExecutorSlot(Struct, frozen=True, forbid_unknown_fields=True):
@@ -84,7 +87,8 @@ class PlacementFile(Struct, frozen=True, forbid_unknown_fields=True):
 
     `elapsed_s` is the scheduler's run time; everything else depends only on the input. `nodes` lists every node.
     `account` and `why` are present only on request, `best_known` only in comparisons; None if no placement that
-    respects all capacities is known.
+    respects all capacities is known. `traffic` is `derived` if the cost is counted by traffic and loads that were not
+    measured, but follow from rates, selectivities and costs; otherwise it is absent.
     """
 
     scheduler: str
@@ -101,6 +105,7 @@ class PlacementFile(Struct, frozen=True, forbid_unknown_fields=True):
     account: Explanation | UnsetType = UNSET
     why: Why | UnsetType = UNSET
     best_known: BestKnown | UnsetType | None = UNSET
+    traffic: str | UnsetType = UNSET
 
 
 def make_placement_file(
@@ -112,6 +117,8 @@ def make_placement_file(
     account: Explanation | UnsetType = UNSET,
     why: Why | UnsetType = UNSET,
     aim: Aim | None = None,
+    measured: Traffic | None = None,
+    derived: Traffic | None = None,
 ) -> PlacementFile:
     """Return the document for a checked `plan`.
 
@@ -124,6 +131,8 @@ def make_placement_file(
         account: explanation of the plan, if requested.
         why: alternatives of one executor, if requested.
         aim: the objective, if the scheduler has none itself.
+        measured: traffic and loads by which the cost is counted, if the scheduler did not get all that is known.
+        derived: the same, used if nothing was measured.
 
     Raises:
         LackingNodeError: what was measured of a link in use does not suffice for the objective.
@@ -133,7 +142,7 @@ def make_placement_file(
         params=dict(params),
         elapsed_s=round(elapsed_s, 6),
         topologies={t.id: _topology(problem, t, plan.placements[t.id]) for t in problem.topologies},
-        cost=_cost(problem, plan, plan.aim or aim),
+        cost=_cost(problem, plan, plan.aim or aim, derived if measured is None else measured),
         nodes=_nodes(problem, plan),
         communication_schedule=_schedule(plan),
         freed=tuple(FreedWorker(w.topology, w.node, w.slot, w.executors) for w in plan.freed),
@@ -142,14 +151,18 @@ def make_placement_file(
         frequencies_hz=dict(plan.frequencies),
         account=account,
         why=why,
+        traffic=DERIVED if measured is None and derived is not None else UNSET,
     )
 
 
-def _cost(problem: Problem, plan: Plan, aim: Aim | None) -> Cost:
+def _cost(problem: Problem, plan: Plan, aim: Aim | None, known: Traffic | None) -> Cost:
+    informed = problem if known is None else dataclasses.replace(problem, traffic=known)
+    workers = loads_by_worker(informed, plan.placements)
     judged = replace(
-        cost(problem, plan.placements),
-        overloaded_nodes=sum(node.overloaded for node in loads_by_node(problem, plan)),
-        overloaded_workers=overloaded_count(loads_by_worker(problem, plan.placements)),
+        cost(informed, plan.placements),
+        overloaded_nodes=sum(node.overloaded for node in loads_by_node(informed, plan)),
+        overloaded_workers=overloaded_count(workers),
+        undetermined_workers=undetermined_count(workers),
     )
     if aim is None:
         return judged

@@ -93,7 +93,10 @@ class Checked:
             RunError: the scheduler failed.
         """
         if self.needs.traffic == "required" and problem.traffic is None:
-            raise InputError(f"the scheduler {self.name!r} needs observed traffic; give a traffic file: --traffic F")
+            raise InputError(
+                f"the scheduler {self.name!r} needs observed traffic; give a traffic file: --traffic F, or a load "
+                "document: --load F"
+            )
         if not self.needs.cycles:
             for topology in problem.topologies:
                 _ = topology.order  # raises InputError for a cycle

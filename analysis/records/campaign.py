@@ -23,6 +23,7 @@ from analysis.records.factors import Factors, factors_text, value_text
 from analysis.records.file_types import CAMPAIGN_FILE, RUN_FILE, CampaignRecord, RevisionRecord, RunRecord, Times
 from inventory.errors import InputError, nearest
 from inventory.foreign import printable, printable_all
+from scheduler.explain.worker_loads import count_text
 
 T = TypeVar("T")
 
@@ -177,13 +178,13 @@ class Run:
 
     @property
     def overloaded(self) -> str:
-        """Nodes and workers that its placement overloads, by the loads that its scheduler had; empty: not examined."""
+        """Nodes and workers that its placement overloads, by the loads that were known; empty: not examined."""
         placement = self.file.placement if self.file else None
         cost = placement.get("cost", {}) if isinstance(placement, Mapping) else {}
         if "overloaded_nodes" not in cost:
             return ""
-        workers = cost.get("overloaded_workers")
-        return f"overloaded nodes {cost['overloaded_nodes']}, workers {'not known' if workers is None else workers}"
+        workers = count_text(cost.get("overloaded_workers"), cost.get("undetermined_workers", 0))
+        return f"overloaded nodes {cost['overloaded_nodes']}, workers {workers}"
 
     @cached_property
     def placed(self) -> dict[str, tuple[str, int]]:

@@ -113,7 +113,8 @@ class CombinationPlan:
             InputError: the scheduler finds no placement.
             RunError: its plan is invalid.
         """
-        return _place(scheduler, self.problem(self.applications[label], self.cluster), label)
+        application = self.applications[label]
+        return _place(scheduler, self.problem(application, self.cluster), label, None, application.derived)
 
     def place_without(
         self, run: PlannedRun, nodes: Set[str], places: Mapping[str, Slot], traffic: Traffic | None = None
@@ -151,11 +152,15 @@ class CombinationPlan:
             ExistingWorker(application.topology.id, slot.node, slot.index, tuple(names))
             for slot, names in sorted(workers.items())
         )
+        derived = application.derived
+        measured = None if traffic is derived else traffic
         try:
             beside = replace(cluster, existing=(*cluster.existing, *running))
-            placed = _place(scheduler, self.problem(application, beside, traffic), run.workload)
+            problem = self.problem(application, beside, traffic)
+            placed = _place(scheduler, problem, run.workload, measured, derived)
         except InputError:
-            placed = _place(scheduler, self.problem(application, cluster, traffic), run.workload)
+            problem = self.problem(application, cluster, traffic)
+            placed = _place(scheduler, problem, run.workload, measured, derived)
         return _gated(placed, application, self.gating.get(run.scheduler))
 
 
@@ -257,7 +262,8 @@ def plan_of(
                 if profile is None and uses_profile(scheduler) and application.derived is not None:
                     planned = _place_by_derived(scheduler, problem, application.derived, label)
                 else:
-                    planned = _place(scheduler, problem, label)
+                    measured = profiled[label].traffic if label in profiled else None
+                    planned = _place(scheduler, problem, label, measured, application.derived)
             except LackingNodeError as fault:
                 node = [node.id for node in cluster.nodes].index(fault.node)
                 raise (read_cluster.origin / "nodes" / node).error(str(fault)) from None
@@ -340,13 +346,20 @@ def _listed(
     return _Listed(resolved, scheduler, None, gating)
 
 
-def _place(scheduler: Checked, problem: Problem, label: str) -> PlacedWorkload:
-    """Return the placement of the workload with this label, whose topology is that of the problem."""
+def _place(
+    scheduler: Checked, problem: Problem, label: str, measured: Traffic | None, derived: Traffic | None
+) -> PlacedWorkload:
+    """Return the placement of the workload with this label, whose topology is that of the problem.
+
+    Its cost is counted by measured traffic and loads, else by derived ones, also where the scheduler uses none.
+    """
     (topology,) = problem.topologies
     begun = time.perf_counter()
     plan = scheduler.place(problem)
     elapsed_s = time.perf_counter() - begun
-    answer = make_placement_file(scheduler.name, scheduler.params, problem, plan, elapsed_s)
+    answer = make_placement_file(
+        scheduler.name, scheduler.params, problem, plan, elapsed_s, measured=measured, derived=derived
+    )
     placement = plan.placements[topology.id]
     if placement.status != "placed":
         left = len(topology.executors) - len(placement.assignments)
@@ -360,10 +373,10 @@ def _place(scheduler: Checked, problem: Problem, label: str) -> PlacedWorkload:
 def _place_by_derived(scheduler: Checked, problem: Problem, derived: Traffic, label: str) -> PlacedWorkload:
     """Return the placement by derived traffic; without its loads where they are more than the cluster can do."""
     try:
-        placed = _place(scheduler, dataclasses.replace(problem, traffic=derived), label)
+        placed = _place(scheduler, dataclasses.replace(problem, traffic=derived), label, None, derived)
         return dataclasses.replace(placed, traffic=DERIVED)
     except InputError:
-        placed = _place(scheduler, dataclasses.replace(problem, traffic=Traffic(derived.edges)), label)
+        placed = _place(scheduler, dataclasses.replace(problem, traffic=Traffic(derived.edges)), label, None, derived)
         return dataclasses.replace(placed, traffic=f"{DERIVED}, without loads, which are more than the nodes can do")
 
 

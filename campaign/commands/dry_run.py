@@ -247,6 +247,7 @@ def _print_placement(opened: Opened, run: PlannedRun) -> None:
         *([f"online: {_asked_in_words(plan, scheduler)}"] if scheduler in plan.online else []),
         *([f"placed by {answer.scheduler}"] if answer.scheduler != scheduler else []),
         *([f"traffic: {placed.traffic}"] if placed.traffic else []),
+        *(["cost by derived traffic and loads"] if answer.traffic and not placed.traffic else []),
         *([f"not given: {', '.join(placed.not_given)}"] if placed.not_given else []),
         *(topology.note for topology in answer.topologies.values() if topology.note),
     ]
@@ -254,7 +255,7 @@ def _print_placement(opened: Opened, run: PlannedRun) -> None:
     click.echo(
         f"\n{workload} by {scheduler}{noted}{where}: {cost.nodes_used} nodes, {cost.slots_used} slots, "
         f"{cost.inter_node_edges} executor pairs between nodes; overloaded nodes {cost.overloaded_nodes}, "
-        f"workers {count_text(cost.overloaded_workers)}"
+        f"workers {count_text(cost.overloaded_workers, cost.undetermined_workers)}"
     )
     slots: dict[tuple[str, int], list[str]] = {}
     for entry in (entry for topology in answer.topologies.values() for entry in topology.assignments):

@@ -21,6 +21,7 @@ from inventory.documents import dump_json, read
 from inventory.foreign import printable
 from inventory.plugins import given
 from inventory.reading import read_cluster
+from inventory.values import MOST
 from scheduler.explain.alternatives import Why
 from scheduler.explain.explanation import Explanation
 from scheduler.online.validation import make_online_scheduler
@@ -40,6 +41,7 @@ Examples:
   millrace place --cluster loopback --topology wordcount --scheduler i-scheduler --explain
   millrace place --cluster loopback --topology wordcount --scheduler even --why "split[0]"
   millrace place --cluster loopback --topology wordcount.yml --compare even,top-storm,i-scheduler
+  millrace place --cluster loopback --load taxi.json --rate 500 --compare even,optimal
 """
 
 PICTURES = "placements"
@@ -56,7 +58,6 @@ PICTURES = "placements"
 @click.option(
     "--topology",
     "topologies",
-    required=True,
     multiple=True,
     metavar="T",
     shell_complete=topologies,
@@ -85,6 +86,17 @@ PICTURES = "placements"
 @click.option("--params-file", metavar="P", help="File with parameters, also nested ones.")
 @click.option("--traffic", metavar="F", help="File with observed rates and loads.")
 @click.option(
+    "--load",
+    metavar="F",
+    help="Load document, as `millrace load` writes it: its topology is placed with rates and loads derived from costs.",
+)
+@click.option(
+    "--rate",
+    type=click.FloatRange(min=0, min_open=True, max=MOST),
+    metavar="N",
+    help="Records per second of all sources of --load (default: those of the document).",
+)
+@click.option(
     "--explain", is_flag=True, help="Print loads, heaviest links, decisions of the algorithm, and W with its bounds."
 )
 @click.option(
@@ -108,6 +120,8 @@ def place_command(
     params: tuple[str, ...],
     params_file: str | None,
     traffic: str | None,
+    load: str | None,
+    rate: float | None,
     explain: bool,
     why: str | None,
     pictures: str | None,
@@ -123,17 +137,24 @@ def place_command(
         raise click.UsageError("--pictures is the folder of --compare, which was not given")
     if why is not None and compared is not None:
         raise click.UsageError("--why is about one placement: give --scheduler NAME instead of --compare")
+    if not topologies and load is None:
+        raise click.UsageError("Missing option '--topology' (or '--load').")
+    if rate is not None and load is None:
+        raise click.UsageError("--rate is the rate of a load document: give --load F, too")
+    if load is not None and traffic is not None:
+        raise click.UsageError("--traffic has observed rates, --load derives them: give one of the two")
     sources = [*([read(params_file).origin] if params_file is not None else []), given(params)]
     ready = None
     if scheduler is not None and compared is None:
         ready = make_scheduler(scheduler, *sources)
-    files = Round(
-        read_cluster(cluster),
-        [find_topology(each) for each in topologies],
-        traffic_from_document(read(traffic)) if traffic is not None else None,
-        explain,
-        why,
-    )
+    placed = [find_topology(each) for each in topologies]
+    known = traffic_from_document(read(traffic)) if traffic is not None else None
+    if load is not None:
+        from engines.replay import derived_load
+
+        described, known = derived_load(load, rate)
+        placed.append(described)
+    files = Round(read_cluster(cluster), placed, known, explain, why, is_derived=load is not None)
     if ready is not None:
         _show(place(ready, files), as_json, settings.color)
         return 0

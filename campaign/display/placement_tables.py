@@ -14,9 +14,10 @@ from scheduler.explain.alternatives import Why
 from scheduler.explain.best_known import SEARCH, BestKnown
 from scheduler.explain.details import Section, compact, describe_details
 from scheduler.explain.explanation import Explanation
-from scheduler.explain.worker_loads import WorkerLoad, count_text, overloaded_count
+from scheduler.explain.worker_loads import WorkerLoad, count_text, overloaded_count, undetermined_count
 from scheduler.placement_file import PlacementFile, TopologyPlacement
 from scheduler.problem import Aim
+from scheduler.toolkit.cost import Cost
 from scheduler.toolkit.objective import aim_of
 
 MAX_WIDTH = 1000
@@ -24,6 +25,8 @@ MAX_WIDTH = 1000
 
 
 UNKNOWN = "not available"
+
+COUNTED_BY = "Rates and loads are derived (rate, selectivities, costs), not measured."
 
 
 def print_answer(answer: PlacementFile, color: bool = True) -> None:
@@ -37,6 +40,8 @@ def print_answer(answer: PlacementFile, color: bool = True) -> None:
             console.print(f"  without a slot: {compact(topology.unassigned)}")
         console.print()
     console.print(_cost(answer))
+    if answer.traffic:
+        console.print(COUNTED_BY)
     if answer.freed:
         released = ", ".join(f"{worker.topology} on {worker.node}:{worker.slot}" for worker in answer.freed)
         console.print(f"released: {released}")
@@ -83,7 +88,7 @@ def _cost(answer: PlacementFile) -> Table:
     table.add_row("slots used", str(cost.slots_used))
     table.add_row("load / capacity, standard deviation over nodes", _number(cost.load_stddev, 3, UNKNOWN))
     table.add_row("overloaded nodes", str(cost.overloaded_nodes))
-    table.add_row("overloaded workers", count_text(cost.overloaded_workers))
+    table.add_row("overloaded workers", count_text(cost.overloaded_workers, cost.undetermined_workers))
     aim = aim_of(answer.params)
     if aim is not None:
         table.add_row(f"{aim.objective}: {UNITS_OF[aim]}", _exact(cost.objective))
@@ -101,6 +106,8 @@ def print_comparison(outcomes: Sequence[PlacedProblem | PlacementRefused], color
     answers = [outcome.answer for outcome in outcomes if isinstance(outcome, PlacedProblem)]
     if answers:
         console.print(_best_known(answers, _aim(outcomes)))
+    if any(answer.traffic for answer in answers):
+        console.print(COUNTED_BY)
     for outcome in outcomes:
         if isinstance(outcome, PlacementRefused):
             console.print(f"{outcome.scheduler} cannot place this: {printable(outcome.fault)}")
@@ -143,7 +150,7 @@ def _comparison(outcomes: Sequence[PlacedProblem | PlacementRefused]) -> Table:
             str(cost.slots_used),
             _number(cost.load_stddev, 3),
             str(cost.overloaded_nodes),
-            count_text(cost.overloaded_workers).replace("not known", "unknown"),
+            _workers(cost),
             _gap(answer),
             f"{answer.elapsed_s * 1000:.1f}",
             states[0] if len(set(states)) == 1 else ", ".join(states),
@@ -152,7 +159,7 @@ def _comparison(outcomes: Sequence[PlacedProblem | PlacementRefused]) -> Table:
     caption = (
         "W: rate between nodes; inter-worker: pairs on one node; balance: deviation over nodes of load / capacity; "
         "overloaded: nodes that hold more than their capacity; workers: those that have more to do than a thread can, "
-        "unknown without loads; "
+        "unknown without loads, + if not all are known; "
         f"gap: {judged} above that of the best known placement, "
         "- where not all executors are placed within the capacities"
     )
@@ -161,6 +168,13 @@ def _comparison(outcomes: Sequence[PlacedProblem | PlacementRefused]) -> Table:
     table.caption = caption
     table.caption_justify = "left"
     return table
+
+
+def _workers(cost: Cost) -> str:
+    """Return the number of overloaded workers, in a few characters."""
+    if isinstance(cost.overloaded_workers, int):
+        return f"{cost.overloaded_workers}{'+' * bool(cost.undetermined_workers)}"
+    return "unknown"
 
 
 UNITS_OF = {
@@ -240,7 +254,7 @@ def _print_workers(console: Console, workers: Sequence[WorkerLoad]) -> None:
         return
     console.print(f"  workers with more to do than their thread can, {limited:g} CPU points: ", end="")
     over = [worker for worker in workers if worker.overloaded]
-    console.print(count_text(overloaded_count(workers)))
+    console.print(count_text(overloaded_count(workers), undetermined_count(workers)))
     for worker in over[:MOST_NODES]:
         where = printable(f"{worker.topology} on {worker.node}:{worker.slot}")
         console.print(f"    {where}: {_rounded(worker.load or 0.0)}, {worker.executors} executors")

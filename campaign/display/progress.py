@@ -135,7 +135,7 @@ def head(live: LiveRecord) -> list[RenderableType]:
     if outcomes.get(INCOMPLETE):
         foot.append(f", {outcomes[INCOMPLETE]} incomplete", "yellow")
     if live.overloaded_nodes is not None:
-        workers = count_text(live.overloaded_workers)
+        workers = count_text(live.overloaded_workers, live.undetermined_workers or 0)
         foot.append(f"; placed with overloaded nodes {live.overloaded_nodes}, workers {workers}")
     return [which, stage, foot]
 

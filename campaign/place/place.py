@@ -34,9 +34,10 @@ class Round:
     Attributes:
         cluster: the cluster file.
         topologies: the topology files, in order.
-        traffic: the traffic file, if given.
+        traffic: the traffic file, if given, or what is derived from a load document.
         explain: whether placements are explained.
         why: executor whose alternatives are asked for, or None.
+        is_derived: whether the traffic is derived.
     """
 
     cluster: Located[Cluster]
@@ -44,6 +45,7 @@ class Round:
     traffic: Located[Traffic] | None
     explain: bool
     why: str | None = None
+    is_derived: bool = False
 
     def problem(self, needs: Needs) -> Problem:
         """Return the problem for a scheduler with these needs."""
@@ -108,7 +110,8 @@ def place(ready: Checked, given: Round, least: LowerBound | None = None, aim: Ai
     if asked is not None:
         memory = MemoryRules(ready.needs.memory, getattr(ready.inner, "heap", None))
         why = explain_executor(problem, plan, *asked, aim, memory)
-    answer = make_placement_file(ready.name, ready.params, problem, plan, elapsed_s, account, why, aim)
+    derived = problem.traffic if given.is_derived else None
+    answer = make_placement_file(ready.name, ready.params, problem, plan, elapsed_s, account, why, aim, derived=derived)
     return PlacedProblem(problem, plan, answer)
 
 

@@ -79,7 +79,9 @@ class LiveRecord(Struct, frozen=True, kw_only=True):
         flow: null without tuples.
         decisions: the last decisions of the run's online scheduler, the newest first.
         overloaded_nodes: nodes that the run's placement overloads at its start; null without a run.
-        overloaded_workers: the same of workers; null if the loads of executors are not known, too.
+        overloaded_workers: the same of workers, by the loads that are known; null if none is known, too.
+        undetermined_workers: other workers that may be overloaded, too, because not all of their loads are known; null
+            without a run.
     """
 
     campaign: str
@@ -102,6 +104,7 @@ class LiveRecord(Struct, frozen=True, kw_only=True):
     decisions: tuple[LiveDecision, ...] = ()
     overloaded_nodes: int | None = None
     overloaded_workers: int | None = None
+    undetermined_workers: int | None = None
 
 
 class LiveFile:
@@ -232,6 +235,7 @@ class LiveFile:
             decisions=() if self._event_log is None else self._event_log.decisions,
             overloaded_nodes=None if cost is None else _counted(cost.overloaded_nodes),
             overloaded_workers=None if cost is None else _counted(cost.overloaded_workers),
+            undetermined_workers=None if cost is None else _counted(cost.undetermined_workers),
         )
 
 

@@ -39,7 +39,7 @@ def with_addresses(cluster: Located[Cluster]) -> Cluster:
             plain_name("node id", node.id)
             parsed = ipaddress.ip_address(address)
         except RunError as fault:
-            raise (here / "id").error(f"{fault}{_hint_of_address(node.id)}") from None
+            raise (here / "id").error(str(fault)) from None
         except ValueError:
             expected = "workers listen at one, which millrace_address (in a cluster file address) gives"
             raise (here / "address").error(f"{address!r} is not an IP address; {expected}") from None
@@ -50,15 +50,6 @@ def with_addresses(cluster: Located[Cluster]) -> Cluster:
             raise (here / "address").error(f"{address} is the address of {nodes[address].id!r} already{hint}")
         nodes[address] = replace(node, address=address)
     return replace(cluster.value, nodes=tuple(nodes.values()))
-
-
-def _hint_of_address(name: str) -> str:
-    """Return what to do about a node whose name is an IPv6 address; empty for any other name."""
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return ""
-    return f"; it is an address: give the node a name, n1 ansible_host={name} (in a cluster file id and address)"
 
 
 def check_addresses(cluster: Cluster) -> None:

@@ -61,11 +61,20 @@ def loads_by_worker(problem: Problem, placements: Mapping[str, Placement]) -> tu
 
 
 def overloaded_count(workers: Sequence[WorkerLoad]) -> int | None:
-    """Return how many workers are overloaded; None: not known, though none is by what is known."""
-    states = [worker.overloaded for worker in workers]
-    return states.count(True) if any(states) or None not in states else None
+    """Return how many workers are overloaded by the loads that are known; None if no load is known."""
+    limited = [worker for worker in workers if worker.limit is not None]
+    if limited and all(worker.load is None for worker in limited):
+        return None
+    return sum(worker.overloaded is True for worker in workers)
 
 
-def count_text(overloaded: int | UnsetType | None) -> str:
-    """Return a number of overloaded workers as text."""
-    return "not known" if overloaded is None or overloaded is UNSET else str(overloaded)
+def undetermined_count(workers: Sequence[WorkerLoad]) -> int:
+    """Return how many other workers may be overloaded, too, because not all of their loads are known."""
+    return sum(worker.overloaded is None for worker in workers)
+
+
+def count_text(overloaded: int | UnsetType | None, undetermined: int | UnsetType = 0) -> str:
+    """Return a number of overloaded workers as text; `undetermined` ones may be overloaded, too."""
+    if overloaded is None or overloaded is UNSET:
+        return "not known"
+    return f"at least {overloaded}" if undetermined else str(overloaded)

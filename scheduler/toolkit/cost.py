@@ -69,14 +69,16 @@ class Cost(Struct, frozen=True, forbid_unknown_fields=True):
 
     Attributes:
         inter_node_edges: communicating pairs on different nodes.
-        inter_node_tuples_per_s: observed tuples/s between nodes; None when nothing was observed.
+        inter_node_tuples_per_s: tuples/s between nodes, observed or derived; None when neither is known.
         inter_worker_edges: communicating pairs on one node, in different workers.
         nodes_used: nodes that hold at least one executor.
         slots_used: slots that hold at least one executor.
         load_stddev: standard deviation over available nodes of load / capacity (`Loads`); None
             if a loaded node has no capacity, or nearly none, or no node is available.
         overloaded_nodes: nodes that are to carry more than their capacity; absent if it was not examined.
-        overloaded_workers: workers that are to do more than they can compute; None if loads are not known.
+        overloaded_workers: workers that are to do more than they can compute, by the loads that are known; None if no
+            load is known.
+        undetermined_workers: other workers that may be overloaded, too, because not all of their loads are known.
         objective: value of the objective that was asked for (`scheduler.toolkit.objective`); None if it is infinite.
         lower_bound: lower bound on it over all placements; None if not computed. Both are absent without an objective.
     """
@@ -89,6 +91,7 @@ class Cost(Struct, frozen=True, forbid_unknown_fields=True):
     load_stddev: float | None
     overloaded_nodes: int | UnsetType = UNSET
     overloaded_workers: int | UnsetType | None = UNSET
+    undetermined_workers: int | UnsetType = UNSET
     objective: float | UnsetType | None = UNSET
     lower_bound: float | UnsetType | None = UNSET
 

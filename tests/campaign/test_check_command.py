@@ -2,6 +2,7 @@
 
 import json
 import os
+import select
 import subprocess
 import sys
 from pathlib import Path
@@ -174,6 +175,11 @@ class Wrong(Bad):
         return {"total": [("all", sum(positions))]}
 """
 
+STARTING = """
+import subprocess
+subprocess.Popen(["sleep", "30"], start_new_session=True)
+"""
+
 FAILING_LINE = OPERATORS.splitlines().index('    json.loads("{")') + 1
 
 SHORT_LIMITS = """
@@ -212,6 +218,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "bad-observing": "Clearing", "leaving-a-child": "Parent", "bad-values": "Misspelt", "bad-rhythm": "Timeless",
     }  # fmt: skip
     _package(folder, "bad_online_schedulers", FAULTY_ONLINE.read_text(), "millrace.schedulers", online)
+    _package(folder, "started_at_import", STARTING, "millrace.schedulers", {"bad-import": "Missing"})
     _package(folder, "sample_plugin", SAMPLE.read_text(), "millrace.workloads", {"sample-numbers": "Numbers"})
     kinds = ("Forgetful", "Speechless", "Failing", "Endless", "Hiding", "Chance", "Doubling")
     bad = {f"bad-{kind.lower()}": kind for kind in kinds} | {
@@ -227,10 +234,17 @@ def check(site: Path, runtime: Path, *arguments: str) -> tuple[int, dict[str, An
     """Run `millrace check` with short limits; return its status and its document."""
     environment = {**os.environ, "PYTHONPATH": str(site), "XDG_RUNTIME_DIR": str(runtime), "TMPDIR": str(runtime)}
     command = [sys.executable, "-P", "-c", SHORT_LIMITS, "check", *arguments, "--json"]
-    # Files, not pipes: reading a pipe to its end would wait for processes that a plug-in leaves behind.
-    with TemporaryFile("w+") as out, TemporaryFile("w+") as err:
-        status = subprocess.run(command, env=environment, stdout=out, stderr=err, check=False, timeout=120).returncode
-        shown, errors = ((file.seek(0), file.read())[1] for file in (out, err))
+    with TemporaryFile("w+") as err:
+        with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=err) as process:
+            assert process.stdout is not None
+            status = process.wait(timeout=120)
+            shown = os.read(process.stdout.fileno(), 1 << 16)
+            # The pipe has ended with the command: a process that the plug-in leaves behind does not hold it open.
+            ended, _, _ = select.select([process.stdout], [], [], 5)
+            assert ended, "a process still holds the standard output of the check"
+            assert not process.stdout.read()
+        err.seek(0)
+        errors = err.read()
     assert shown, errors
     assert "Traceback" not in errors
     assert not list(runtime.glob("millrace-*"))
@@ -263,6 +277,7 @@ def further(name: str, check_name: str, words: str) -> object:
         further("bad-dying", "plans", "ended with status 1 in a chain on five equal nodes: that was it"),
         further("bad-needs", "needs", "without hardware it places differently, and `needs` does not say hardware=True"),
         ("bad-missing", "interface", "module 'bad_schedulers' has no attribute 'Missing'"),
+        ("bad-import", "interface", "module 'started_at_import' has no attribute 'Missing'"),
     ],
 )
 def test_faults_of_a_scheduler_are_reported(site: Path, tmp_path: Path, name: str, check_name: str, words: str) -> None:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from package_install import millrace
@@ -93,6 +94,7 @@ def test_json_is_the_only_thing_on_standard_output(place: Place) -> None:
         "load_stddev",
         "overloaded_nodes",
         "overloaded_workers",
+        "undetermined_workers",
     ]
     assert answer["cost"]["nodes_used"] == 2
     assert answer["cost"]["inter_node_tuples_per_s"] is None
@@ -128,6 +130,66 @@ def test_traffic_gives_w(place: Place) -> None:
     slots = {a["executor"]: a["node"] for a in json.loads(out)["topologies"]["wordcount"]["assignments"]}
     expected = 10.5 * (slots["spout[0]"] != slots["split[3]"]) + 2 * (slots["split[3]"] != slots["count[1]"])
     assert json.loads(out)["cost"]["inter_node_tuples_per_s"] == expected
+
+
+LOADS: dict[str, Any] = {
+    "source": "declared",
+    "operation_ns": 2.0,
+    "topology": {
+        "id": "chain",
+        "workers": 1,
+        "components": [
+            {"id": "source", "kind": "spout"},
+            {"id": "work", "kind": "bolt", "parallelism": 2, "inputs": [{"from": "source"}]},
+        ],
+    },
+    "components": {
+        "source": {"operations": 100, "outputs": {"default": {"selectivity": 1, "bytes": 100}}},
+        "work": {"operations": 500_000},
+    },
+}
+"""A load document: a row costs 1 ms in `work`."""
+
+
+def test_loads_of_a_load_document_are_derived_for_every_scheduler(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("load.json").write_text(json.dumps(LOADS))
+    Path("c.yml").write_text("nodes: [{id: m, cpu: 400}, {id: n, cpu: 400}]")
+    base = ["place", "--cluster", "c.yml", "--load", "load.json"]
+    assert run([*base, "--rate", "1500", "--compare", "even,optimal", "--json"]) == 0
+    even, optimal = json.loads(capsys.readouterr().out)
+    assert even["traffic"] == optimal["traffic"] == "derived"
+    # The two executors of `work` have 75 points each, the source has 0.03.
+    assert [each["cost"]["overloaded_workers"] for each in (even, optimal)] == [1, 0]
+    assert [each["cost"]["undetermined_workers"] for each in (even, optimal)] == [0, 0]
+    assert run([*base, "--rate", "1500", "--scheduler", "even", "--explain"]) == 0
+    shown = capsys.readouterr().out
+    assert "150.0, 3 executors" in shown
+    assert "Rates and loads are derived (rate, selectivities, costs), not measured." in shown
+
+
+def test_a_load_document_without_a_rate_needs_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("load.json").write_text(json.dumps(LOADS))
+    base = ["place", "--cluster", "loopback", "--scheduler", "even", "--json"]
+    assert run([*base, "--load", "load.json"]) == 2
+    assert "load.json:1: components.source: rows_per_s is missing; give the rate of all" in capsys.readouterr().err
+    Path("load.json").write_text(
+        json.dumps(LOADS).replace('"operations": 100,', '"operations": 100, "rows_per_s": 50,')
+    )
+    assert run([*base, "--load", "load.json"]) == 0
+    assert json.loads(capsys.readouterr().out)["topologies"].keys() == {"chain"}
+    for wrong, words in {
+        "--rate 5 --topology wordcount": "--rate is the rate of a load document",
+        "--load load.json --traffic t.yml": "give one of the two",
+        "": "Missing option '--topology' (or '--load')",
+    }.items():
+        assert run([*base, *wrong.split()]) == 2
+        assert words in capsys.readouterr().err
 
 
 def test_several_topologies_are_one_round_in_the_order_given(place: Place) -> None:

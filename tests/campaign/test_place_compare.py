@@ -114,6 +114,17 @@ def test_overloaded_workers_are_counted_where_loads_are_known(
     assert capsys.readouterr().out.count("120, 3 executors") == 2
 
 
+def test_a_worker_is_overloaded_if_what_is_known_of_it_is_too_much(compare: Compare) -> None:
+    Path("wide.yml").write_text("nodes: [{id: m, cpu: 400}, {id: n, cpu: 400}]")
+    Path("loads.yml").write_text(
+        "{id: t, workers: 2, components: [{id: a, kind: spout}, "
+        "{id: b, kind: bolt, parallelism: 5, cpu: 60, inputs: [{from: a, grouping: shuffle}]}]}"
+    )
+    # A worker has b[0], b[2] and b[4], or the spout and two of the others: 180 and 120 points.
+    rows = _rows(compare("even,optimal", cluster="wide.yml", topology="loads.yml")[1])
+    assert (rows["even"][6], rows["optimal"][6]) == ("2", "0+")
+
+
 def test_a_failed_placement_has_no_cost(compare: Compare) -> None:
     Path("none.yml").write_text("nodes: [{id: m, slots: 0}]")
     status, out, _ = compare("even,optimal", cluster="none.yml")

@@ -113,9 +113,13 @@ def test_unknown_values_are_a_dash_and_never_0() -> None:
     assert ["n1", "-"] in [line.split() for line in lines]
 
 
-@pytest.mark.parametrize(("workers", "words"), [(2, "workers 2"), (0, "workers 0"), (None, "workers not known")])
-def test_overloaded_workers_are_shown_beside_overloaded_nodes(workers: int | None, words: str) -> None:
-    lines = drawn(snapshot(watched(flow(3, 2), overloaded_nodes=1, overloaded_workers=workers)))
+@pytest.mark.parametrize(
+    ("workers", "others", "words"),
+    [(2, 0, "workers 2"), (2, 3, "workers at least 2"), (0, 0, "workers 0"), (None, 4, "workers not known")],
+)
+def test_overloaded_workers_are_shown_beside_overloaded_nodes(workers: int | None, others: int, words: str) -> None:
+    counted = {"overloaded_workers": workers, "undetermined_workers": others}
+    lines = drawn(snapshot(watched(flow(3, 2), overloaded_nodes=1, **counted)))
     assert any(line.endswith(f"; placed with overloaded nodes 1, {words}") for line in lines)
 
 

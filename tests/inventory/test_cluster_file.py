@@ -95,6 +95,8 @@ def test_ports_name_slots_and_give_their_number() -> None:
         ("nodes:\n- id: 7", r"c.yml:2: nodes\[0\].id: got 7: expected text"),
         ("nodes:\n- id: ''", r"c.yml:2: nodes\[0\].id: "),
         ("nodes:\n- slots: 4", r"c.yml:2: nodes\[0\]: the key 'id' is missing"),
+        ("nodes:\n- id: a\n- id: 'fe80::1%eth0'", r"c.yml:3: nodes\[1\].id: 'fe80::1%eth0' is an IPv6 address"),
+        ("nodes:\n- id: '[::1]'", r"c.yml:2: nodes\[0\].id: '\[::1\]' is an IPv6 address"),
         ("nodes:\n- id: a\n- id: a", r"c.yml:3: nodes\[1\].id: two nodes are called 'a'"),
         ("nodes:\n- id: a\n  slots: 4\n  ports: [1]", r"c.yml:4: nodes\[0\].ports: 1 ports are named for 4 slots"),
         ("nodes:\n- id: a\n  ports: [1, 1]", r"c.yml:3: nodes\[0\].ports: a port is named twice"),

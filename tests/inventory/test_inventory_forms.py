@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from controller.host.addresses import with_addresses
 from inventory.ansible_hosts import load_hosts
 from inventory.ansible_listing import listing_options
 from inventory.errors import InputError
@@ -140,7 +139,7 @@ def test_an_ipv6_address_cannot_be_the_name_of_a_node(name: str, tmp_path: Path)
     path = tmp_path / "six.ini"
     path.write_text(f"[workers]\n{name}\n")
     with pytest.raises(InputError) as caught:
-        with_addresses(read_cluster(path))
+        read_cluster(path)
     assert str(caught.value).startswith(f"{path}:2: host {name}: ")
     assert "millrace_id" not in str(caught.value)
     assert "n1 ansible_host=" + name in str(caught.value)

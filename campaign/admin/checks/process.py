@@ -1,6 +1,6 @@
-"""`python -m campaign.admin.checks.process scheduler NAME all|answers | workload NAME FOLDER`: tests a plug-in.
+"""`python -m campaign.admin.checks.process scheduler NAME interface|all|answers | workload NAME interface|FOLDER`.
 
-A scheduler places problems; the operators of a workload process part of its input.
+It tests a plug-in: a scheduler places problems; the operators of a workload process part of its input.
 """
 
 import os
@@ -11,15 +11,15 @@ from pathlib import Path
 
 from campaign.admin.checks.operator_trial import ANSWER, INPUT, PURE, RESTORE, SNAPSHOT, OperatorTrial, TrialBrokenError
 from campaign.admin.checks.sought_records import check_seek
-from campaign.admin.checks.trial import TrialReporter
+from campaign.admin.checks.trial import INTERFACE, TrialReporter, try_interface
 from inventory.errors import InputError
-from inventory.plugins import raised_at
+from inventory.plugins import load_plugin, raised_at
 from workloads.key_groups import codec_bytes
 from workloads.operator_state import OperatorState
 from workloads.operators import Operator
 from workloads.scaling import works_alone
 from workloads.topology import ACKER
-from workloads.workload import Answer, PreparedInput, Workload, load_workload
+from workloads.workload import GROUP, Answer, PreparedInput, Workload, load_workload
 
 SAME = "the same rows from two instances, and in another process"
 
@@ -127,13 +127,18 @@ def main() -> None:
     target = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     reporter = TrialReporter(target)
-    kind, name, *rest = sys.argv[1:]
+    kind, name, what = sys.argv[1:]
     if kind == "scheduler":
-        from campaign.admin.checks.scheduler import try_scheduler
+        from campaign.admin.checks.scheduler import try_class, try_scheduler
 
-        try_scheduler(name, reporter, only_answers=rest == ["answers"])
+        if what == INTERFACE:
+            try_class(name, reporter)
+        else:
+            try_scheduler(name, reporter, only_answers=what == "answers")
+    elif what == INTERFACE:
+        try_interface(reporter, lambda: load_plugin(GROUP, name), lambda: load_workload(name, {}))
     else:
-        try_workload(name, Path(rest[0]), reporter)
+        try_workload(name, Path(what), reporter)
     reporter.finish()
 
 

@@ -23,17 +23,19 @@ from campaign.admin.checks.trial import (
     Trial,
     TrialEndedError,
     TrialReporter,
-    construction_error,
+    check_interface,
     first_difference,
     run_trial,
+    try_interface,
 )
 from inventory.cluster import Cluster, ExistingWorker, Node
 from inventory.documents import to_plain
-from inventory.errors import InputError, MillraceError, UnfitError
+from inventory.errors import InputError, MillraceError
+from inventory.plugins import find_plugin
 from scheduler.online.validation import rhythm_of
 from scheduler.placement_file import make_placement_file
 from scheduler.problem import Needs, Problem
-from scheduler.registry import Checked, make_scheduler, scheduler_class
+from scheduler.registry import GROUP, Checked, make_scheduler, scheduler_class
 from workloads.topology import Component, Input, Topology
 from workloads.traffic import Edge, Traffic
 
@@ -148,10 +150,23 @@ def _cycle() -> Topology:
 PLANS, PURE, PROBLEM, NEEDS = "plans", "purity", "problem", "needs"
 
 
+def try_class(name: str, reporter: TrialReporter) -> None:
+    """Report what is wrong about the class of the scheduler `name`, or why no instance of it can be made."""
+
+    def faults(kind: type) -> Iterator[str]:
+        yield from needs_faults(kind.needs)  # type: ignore[attr-defined]  # of every scheduler's class
+        yield from rhythm_faults(kind)
+
+    try_interface(reporter, lambda: scheduler_class(name), lambda: make_scheduler(name), faults)
+
+
 def try_scheduler(name: str, reporter: TrialReporter, only_answers: bool) -> None:
     """Report the answers of the scheduler `name` and, unless `only_answers`, its faults."""
     made_first = make_scheduler(name)
     needs = made_first.needs
+    revises = rhythm_of(made_first) is not None
+    if revises:
+        reporter.note(REVISIONS, "")
     placed, rounds = 0, rounds_for(needs)
     for label, made in rounds.items():
         trial = _RoundTrial(name, label, reporter)
@@ -174,7 +189,7 @@ def try_scheduler(name: str, reporter: TrialReporter, only_answers: bool) -> Non
     if not placed:
         reporter.fault(PLANS, f"it places nothing in any of {len(rounds)} rounds")
     reporter.note(PLANS, f"{len(rounds)} rounds, something placed in {placed}")
-    if rhythm_of(made_first) is not None:
+    if revises:
         try_revisions(name, reporter, only_answers)
 
 
@@ -291,17 +306,13 @@ def check_scheduler(name: str) -> Iterator[Check]:
 
     Raises:
         InputError: no such scheduler.
+        UnfitError: two packages have one of that name.
     """
-    try:
-        kind = scheduler_class(name)
-        fault = "; ".join([*needs_faults(kind.needs), *rhythm_faults(kind)])
-        fault = fault or construction_error(kind, lambda: make_scheduler(name))
-    except UnfitError as unfit:
-        fault = str(unfit)
-    if fault:
-        yield Check("interface", False, fault)
+    find_plugin(GROUP, name)
+    interface = check_interface("scheduler", name, "it is a scheduler, and every parameter has a default")
+    yield interface
+    if not interface.ok:
         return
-    yield Check("interface", True, "it is a scheduler, and every parameter has a default")
     trials: list[Trial] = []
     death = ""
     for seed, part in enumerate(PARTS, 1):
@@ -323,7 +334,7 @@ def check_scheduler(name: str) -> Iterator[Check]:
     yield _unless_overdue(PURE, first.fault_of(PURE) or _apart(trials), trials)
     for check in (PROBLEM, NEEDS):
         yield _unless_overdue(check, first.fault_of(check), trials)
-    if not hasattr(kind, "revise"):
+    if REVISIONS not in first.notes:
         return
     wrong = first.fault_of(REVISIONS) or death
     yield _unless_overdue(REVISIONS, wrong, trials, first.notes.get(REVISIONS, ""))

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import IO, Any
@@ -41,17 +41,6 @@ class CheckReport(Struct, frozen=True):
 def report_of(checks: Sequence[Check]) -> CheckReport:
     """Return the document for these checks."""
     return CheckReport(all(check.ok for check in checks), tuple(checks))
-
-
-def construction_error(kind: type, make: Callable[[], object]) -> str:
-    """Return why no instance of a plug-in's class can be made, or an empty string."""
-    try:
-        make()
-    except MillraceError as fault:
-        return str(fault)
-    except Exception as fault:  # noqa: BLE001 - somebody else's code
-        return f"{type(fault).__name__}: {fault} ({raised_at(fault, kind)})"
-    return ""
 
 
 CALL_S = 10.0
@@ -104,6 +93,41 @@ class TrialReporter:
     def _write(self, **document: Any) -> None:
         self._target.write(f"{json.dumps(document)}\n")
         self._target.flush()
+
+
+INTERFACE = "interface"
+"""Check of a plug-in's class, and the argument of the process that makes it."""
+
+
+def try_interface(
+    reporter: TrialReporter,
+    load: Callable[[], type],
+    make: Callable[[], object],
+    faults: Callable[[type], Iterable[str]] = lambda _: (),
+) -> None:
+    """Report what is wrong about a plug-in's class, or why no instance of it can be made.
+
+    Args:
+        reporter: output of the trial.
+        load: imports and returns the class.
+        make: makes an instance.
+        faults: returns what is wrong about the class, if that can be said without an instance.
+    """
+    with reporter.call("import and construction", at_leisure=True):
+        try:
+            kind = load()
+            fault = "; ".join(faults(kind))
+            if not fault:
+                try:
+                    make()
+                except MillraceError:
+                    raise
+                except Exception as failed:  # noqa: BLE001 - somebody else's code
+                    fault = f"{type(failed).__name__}: {failed} ({raised_at(failed, kind)})"
+        except MillraceError as refused:
+            fault = str(refused)
+    if fault:
+        reporter.fault(INTERFACE, fault)
 
 
 @dataclass
@@ -174,6 +198,25 @@ def run_trial(arguments: Sequence[str], hash_seed: int) -> Trial:
             # Not read to its end: what has left the session may hold it open.
             assert process.stdout is not None  # noqa: S101 - it was asked for
             process.stdout.close()
+
+
+def check_interface(kind: str, name: str, description: str) -> Check:
+    """Return the check of a plug-in's class, which is imported and constructed in a process of its own.
+
+    A process that the plug-in starts then does not hold the output of the command open.
+
+    Args:
+        kind: `scheduler` or `workload`.
+        name: the plug-in.
+        description: message of the check if it succeeds.
+    """
+    try:
+        trial = run_trial([kind, name, INTERFACE], hash_seed=1)
+    except TrialEndedError as died:
+        return Check(INTERFACE, False, str(died))
+    overdue = f"{trial.calling} did not return within {START_S:g} s" if trial.calling else ""
+    fault = overdue or trial.fault_of(INTERFACE)
+    return Check(INTERFACE, not fault, fault or description)
 
 
 def _read_trial(process: "subprocess.Popen[bytes]", log: IO[str]) -> Trial:

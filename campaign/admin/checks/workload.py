@@ -14,7 +14,7 @@ from campaign.admin.checks.trial import (
     Check,
     Trial,
     TrialEndedError,
-    construction_error,
+    check_interface,
     first_difference,
     run_trial,
 )
@@ -24,10 +24,9 @@ from campaign.results.result_store import ResultStore
 from campaign.runner.open_campaign import Opened, new, select_backend
 from campaign.runner.run_campaign import execute_runs
 from controller.nodes.backend import CommandLineCallbacks
-from inventory.errors import UnfitError
-from inventory.plugins import load_plugin
+from inventory.plugins import find_plugin
 from workloads.topology import ACKER
-from workloads.workload import GROUP, load_workload
+from workloads.workload import GROUP
 
 HASH_SEEDS = (1, 2)
 
@@ -44,18 +43,16 @@ def check_workload(name: str, settings: Settings, operator: CommandLineCallbacks
 
     Raises:
         InputError: no such workload.
-        UnfitError: this host cannot run it.
+        UnfitError: two packages have one of that name, or this host cannot run it.
         KeyboardInterrupt: the run was interrupted.
     """
-    try:
-        kind = load_plugin(GROUP, name)
-        fault = construction_error(kind, lambda: load_workload(name, {}))
-    except UnfitError as unfit:
-        fault = str(unfit)
-    if fault:
-        yield Check("interface", False, fault)
+    find_plugin(GROUP, name)
+    interface = check_interface(
+        "workload", name, "it is a workload whose topology can run, and every parameter has a default"
+    )
+    yield interface
+    if not interface.ok:
         return
-    yield Check("interface", True, "it is a workload whose topology can run, and every parameter has a default")
     trials: list[Trial] = []
     with tempfile.TemporaryDirectory(prefix="millrace-") as folder:
         for seed in HASH_SEEDS:
