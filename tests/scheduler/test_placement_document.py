@@ -13,7 +13,7 @@ from inventory.errors import InputError
 from scheduler.algorithms.even import Even, EvenParams
 from scheduler.algorithms.top_storm import TopStorm, TopStormParams
 from scheduler.explain.explanation import loads_by_node
-from scheduler.explain.worker_loads import loads_by_worker, overloaded_count
+from scheduler.explain.worker_loads import loads_by_worker, overloaded_count, undetermined_count
 from scheduler.placement_file import (
     PlacementFile,
     make_placement_file,
@@ -57,9 +57,11 @@ def test_it_has_the_values_of_the_plan(problem: Problem) -> None:
         order = {executor.name: number for number, executor in enumerate(topology.executors)}
         assert sorted([*names, *entry.unassigned], key=order.__getitem__) == list(order)
         assert names == sorted(names, key=order.__getitem__)
+    workers = loads_by_worker(problem, plan.placements)
     overloaded = {
         "overloaded_nodes": sum(node.overloaded for node in loads_by_node(problem, plan)),
-        "overloaded_workers": overloaded_count(loads_by_worker(problem, plan.placements)),
+        "overloaded_workers": overloaded_count(workers),
+        "undetermined_workers": undetermined_count(workers),
     }
     assert answer.cost == replace(cost(problem, plan.placements), **overloaded)
     assert [node.id for node in answer.nodes] == [node.id for node in problem.cluster.nodes]
@@ -102,6 +104,7 @@ def test_every_part_of_a_plan_is_written() -> None:
             "load_stddev": pytest.approx(0.0125),
             "overloaded_nodes": 0,
             "overloaded_workers": None,
+            "undetermined_workers": 1,
         },
         "nodes": [
             {"id": "n", "computing_power": pytest.approx(13.6), "index": 1},
