@@ -16,6 +16,7 @@ class Held:
 
     timer: FlushTimer
     peer: int = 0
+    is_local: bool = False
     since_ns: int = 0
     is_empty: bool = True
     flushed_ns: list[int] = field(default_factory=list)
@@ -50,6 +51,24 @@ def test_the_wait_is_that_of_the_utilisation_however_long_passes_are(busy: float
         linger.update(now, asleep)
     assert linger.utilisation == pytest.approx(busy, abs=0.01)
     assert linger.ns == pytest.approx(linger_ns(busy), abs=50_000)
+
+
+@pytest.mark.parametrize(("busy", "waits"), [(0.1, False), (0.6, False), (1.0, True)])
+def test_rows_within_a_worker_wait_only_while_hardly_any_time_is_left(busy: float, waits: bool) -> None:
+    timer = FlushTimer()
+    for _ in range(100):
+        timer.now_ns += 5_000_000
+        timer.linger.update(timer.now_ns, round(5_000_000 * (1 - busy)))
+    local, remote = Held(timer, is_local=True), Held(timer, peer=7)
+    local.add()
+    remote.add()
+    assert timer.flushes_at_once == (not waits)
+    timer.flush_old()
+    assert bool(local.flushed_ns) == (not waits)
+    assert bool(remote.flushed_ns) == (busy < 0.25)
+    timer.now_ns += MAX_LINGER_NS
+    timer.flush_old()
+    assert (len(local.flushed_ns), len(remote.flushed_ns)) == (1, 1)
 
 
 def test_a_burst_is_forgotten_soon() -> None:

@@ -103,9 +103,11 @@ class Outgoing(ABC):
         generation: another object after every barrier, at which dictionaries are forgotten.
         dictionary_bytes: most bytes of a dictionary for this channel.
         takes_ticks: whether ticks can travel inside its batches.
+        is_local: whether the receiver is in the same worker.
     """
 
     takes_ticks: ClassVar[bool] = False
+    is_local: ClassVar[bool] = False
 
     def __init__(
         self, channel: ChannelId, peer: int, window: CreditWindow, flush_timer: FlushTimer, batches: int = 1

@@ -56,6 +56,7 @@ class LocalOutgoing(Outgoing):
     """The sender's end of a channel within this worker."""
 
     takes_ticks = True
+    is_local = True
 
     def __init__(
         self,

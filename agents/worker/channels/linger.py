@@ -5,6 +5,8 @@ batches cost less CPU time per row, for it and for their receivers. Its wait is 
 load has one wait, whatever the load was before. A worker announces its wait to its peers; on a channel the longer wait
 of both workers applies, because an idle sender would otherwise overload a busy receiver with small batches.
 
+Within a worker a batch costs neither codec nor link: rows wait there only while hardly any time is left.
+
 A fixed wait is the same for all channels, and announced to nobody.
 """
 
@@ -18,7 +20,13 @@ _LEAST_LINGER_NS = 30_000
 """Shorter waits cost more in timers than they save."""
 
 IDLE, BUSY = 0.25, 0.75
-"""Utilisations up to which rows do not wait, and from which they wait longest."""
+"""Utilisations up to which rows to other workers do not wait, and from which they wait longest."""
+
+LOCAL_IDLE, LOCAL_BUSY = 0.85, 0.95
+"""The same of rows within the worker."""
+
+_LOCAL = -1
+"""Key of channels within the worker, beside the numbers of peers."""
 
 _WINDOW_NS = 4_000_000
 """Shortest time over which utilisation is measured."""
@@ -31,6 +39,11 @@ class Waiting(Protocol):
     """A channel end that may hold rows; `since_ns` is when it got the first of them."""
 
     since_ns: int
+
+    @property
+    def is_local(self) -> bool:
+        """True if the receiver is in the same worker."""
+        ...
 
     @property
     def peer(self) -> int:
@@ -51,7 +64,7 @@ class Linger:
     """The wait of one worker, from the times at which it sleeps.
 
     Attributes:
-        ns: the wait now.
+        ns, local_ns: the wait of rows to other workers now, and of rows within the worker.
         is_adaptive: whether it follows the utilisation.
         utilisation: fraction of the recent time in which the worker did not sleep.
     """
@@ -59,7 +72,7 @@ class Linger:
     def __init__(self, fixed_ns: int | None = None) -> None:
         """Create it; None: it adapts."""
         self.is_adaptive = fixed_ns is None
-        self.ns = fixed_ns or 0
+        self.ns = self.local_ns = fixed_ns or 0
         self.utilisation = 0.0
         self._since_ns: int | None = None
         self._asleep_ns = 0
@@ -75,16 +88,19 @@ class Linger:
         self.utilisation += (1 - self._asleep_ns / span - self.utilisation) * span / (span + MEMORY_NS)
         self._since_ns, self._asleep_ns = now_ns, 0
         self.ns = linger_ns(self.utilisation)
+        self.local_ns = linger_ns(self.utilisation, LOCAL_IDLE, LOCAL_BUSY)
         return True
 
 
-def linger_ns(utilisation: float) -> int:
+def linger_ns(utilisation: float, idle: float = IDLE, busy: float = BUSY) -> int:
     """Return how long rows wait in a worker that sleeps for 1 - `utilisation` of the time.
+
+    They do not wait up to `idle`, and longest from `busy` on.
 
     >>> [linger_ns(each / 10) // 1000 for each in (2, 4, 5, 6, 8)]
     [0, 180, 500, 980, 2000]
     """
-    share = min(1.0, max(0.0, (utilisation - IDLE) / (BUSY - IDLE)))
+    share = min(1.0, max(0.0, (utilisation - idle) / (busy - idle)))
     wait = round(MAX_LINGER_NS * share * share)
     return wait if wait >= _LEAST_LINGER_NS else 0
 
@@ -102,25 +118,26 @@ class FlushTimer:
         self.now_ns = 0
         self.linger = Linger(linger_ns)
         self.peers_ns: dict[int, int] = {}
-        # By peer, only those with entries.
+        # By peer or `_LOCAL`, only those with entries.
         self._waiting: dict[int, deque[tuple[int, Waiting]]] = {}
 
     def watch(self, channel: Waiting) -> int:
         """Note that `channel` holds its first row from now on; return the time."""
-        queue = self._waiting.get(channel.peer)
+        key = _LOCAL if channel.is_local else channel.peer
+        queue = self._waiting.get(key)
         if queue is None:
-            queue = self._waiting[channel.peer] = deque()
+            queue = self._waiting[key] = deque()
         queue.append((self.now_ns, channel))
         return self.now_ns
 
     def is_old(self, channel: Waiting) -> bool:
         """Return whether the rows of `channel` must be sent."""
-        return channel.since_ns <= self.now_ns - self._wait_ns(channel.peer)
+        return channel.since_ns <= self.now_ns - self._wait_ns(_LOCAL if channel.is_local else channel.peer)
 
     @property
     def flushes_at_once(self) -> bool:
-        """True if rows are waiting in a worker that lets none wait, except for busy receivers."""
-        return bool(self._waiting) and not self.linger.ns
+        """True if rows are waiting that this worker lets not wait, whatever their receivers say."""
+        return bool(self._waiting) and (not self.linger.ns or (not self.linger.local_ns and _LOCAL in self._waiting))
 
     def flush_old(self) -> None:
         """Send rows that have waited long enough."""
@@ -140,4 +157,6 @@ class FlushTimer:
         return min([queue[0][0] + self._wait_ns(peer) for peer, queue in self._waiting.items()], default=None)
 
     def _wait_ns(self, peer: int) -> int:
+        if peer == _LOCAL:
+            return self.linger.local_ns
         return max(self.linger.ns, self.peers_ns.get(peer, 0))
